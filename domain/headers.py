@@ -1,0 +1,102 @@
+"""Which headers a destination gets: the partner's own end-to-end ones and the configured ones, never framing or secrets.
+
+Headers are pairs of bytes, in order, duplicates included; names are compared without case.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+Header = tuple[bytes, bytes]
+
+FRAMING = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"host",
+        b"http2-settings",
+        b"keep-alive",
+        b"te",
+        b"trailer",
+        b"trailers",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""Of one connection (RFC 9110 section 7.6.1) or of one message's framing: never forwarded, never configured."""
+
+CREDENTIALS = frozenset({b"authorization", b"cookie", b"cookie2"})
+"""The partner's proof of itself to us: not the destination's business."""
+
+OURS = (b"webhook-", b"hookyard-")
+"""Prefixes of the names we set."""
+
+CONTENT = frozenset({b"content-type", b"content-encoding"})
+"""Said of the body as it was received: not to be configured."""
+
+TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
+PRINTABLE = re.compile(rb"[\t\x20-\x7e]*")
+VALUE_BYTES = 8192  # of a configured header; most servers refuse more
+
+
+class BadHeader(ValueError):
+    """The text cannot be a configured header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What goes on to the destination, and the names of what could not."""
+
+    headers: list[Header]
+    unprintable: tuple[bytes, ...]  # dropped although end-to-end: the name or the value is not printable ASCII
+
+
+def pass_on(received: Iterable[Header], withheld: Collection[bytes] = ()) -> Passed:
+    """The partner's headers that a destination gets; `withheld` names (lower case) prove the partner's identity."""
+    received = list(received)
+    named = _named_by_connection(received)
+    headers: list[Header] = []
+    unprintable: list[bytes] = []
+    for name, value in received:
+        lower = name.lower()
+        if _is_ours_to_say(lower) or lower in CREDENTIALS or lower in named or lower in withheld:
+            continue
+        value = value.strip(b" \t")
+        if TOKEN.fullmatch(lower) and PRINTABLE.fullmatch(value):
+            headers.append((lower, value))
+        else:
+            unprintable.append(lower)
+    return Passed(headers, tuple(unprintable))
+
+
+def configured(text: str) -> Header:
+    """A destination's own header out of `Name: value`. Raises: BadHeader, whose message never quotes the value."""
+    name, colon, value = text.partition(":")
+    raw_name, raw_value = name.encode("utf-8", "replace"), value.strip(" \t").encode("utf-8", "replace")
+    if not colon or not TOKEN.fullmatch(raw_name):
+        raise BadHeader("a header is written `Name: value`, its name of letters, digits and hyphens")
+    if not PRINTABLE.fullmatch(raw_value) or len(raw_value) > VALUE_BYTES:
+        raise BadHeader(f"the value of {name} must be printable ASCII, at most {VALUE_BYTES} bytes")
+    lower = raw_name.lower()
+    if _is_ours_to_say(lower) or lower in CONTENT:
+        raise BadHeader(f"{name} is set by the delivery itself and cannot be configured")
+    return lower, raw_value
+
+
+def header_value(text: str, limit: int = 256) -> bytes:
+    """The text as a header value: what is not printable ASCII is percent-encoded as UTF-8, the rest left as it is."""
+    raw = text.strip().encode("utf-8", "replace")[:limit]
+    return b"".join(b"%c" % byte if 0x20 <= byte <= 0x7E else b"%%%02X" % byte for byte in raw)
+
+
+def _is_ours_to_say(lower: bytes) -> bool:
+    """Framing, hop-by-hop, or a name the delivery sets itself."""
+    return lower in FRAMING or lower == b"user-agent" or lower.startswith((*OURS, b"proxy-"))
+
+
+def _named_by_connection(headers: list[Header]) -> frozenset[bytes]:
+    """The names that `Connection` declares to be of this hop only (RFC 9110 section 7.6.1)."""
+    values = (value for name, value in headers if name.lower() == b"connection")
+    named = (part.strip().lower() for value in values for part in value.split(b","))
+    return frozenset(named) - CONTENT  # `Connection: content-type` must not take the body's meaning away

@@ -1,0 +1,1 @@
+"""How an event comes in: verify, store, answer."""

@@ -1,0 +1,1 @@
+"""The schema's history: Alembic revisions, applied by `storage.schema.migrate`."""

@@ -1,0 +1,1 @@
+"""What people use: command line, metrics, health, the supervisor."""

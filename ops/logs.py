@@ -1,0 +1,63 @@
+"""How every process of Hookyard logs: one line per event on stderr, readable on a terminal, JSON elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+_QUIET = ("httpx", "httpcore", "asyncio", "rq.worker", "uvicorn.access")
+
+
+def configure(level: str, shape: str, **context: str) -> None:
+    """structlog and the standard library's loggers write to stderr in one shape ("auto", "console" or "json").
+
+    `context` (the role, the slot) is part of every line. May be called again: the last call counts.
+    """
+    as_json = shape == "json" or (shape == "auto" and not sys.stderr.isatty())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _adder(context),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_render(as_json)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _render(as_json: bool) -> list[Any]:
+    if as_json:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    ]
+
+
+def _adder(context: dict[str, str]) -> structlog.typing.Processor:
+    def add(_logger: Any, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {**context, **line}
+
+    return add

@@ -1,0 +1,167 @@
+"""The configuration in force, as each process sees it: an immutable snapshot, replaced within a second of a change.
+
+Processes poll `installation.config_version` (LISTEN does not survive a connection pooler). A snapshot that cannot be
+refreshed stays in force: an outage of the database must not forget partners.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from domain.destinations import Destination
+from domain.partners import Partner
+from storage.database import Connection
+from storage.errors import StorageUnavailable
+from storage.secrets import (
+    DESTINATION_HEADERS,
+    DESTINATION_SECRET,
+    DESTINATION_URL,
+    PARTNER_SECRET,
+    CannotOpen,
+    Vault,
+)
+
+POLL_SECONDS = 0.5  # an edit is effective everywhere within 2 s
+
+VERSION = """
+SELECT config_version, shards, incarnation::text,
+       (SELECT min(expires_at) FROM (SELECT expires_at FROM partner_secrets WHERE expires_at > now()
+                                     UNION ALL SELECT expires_at FROM destination_secrets WHERE expires_at > now()) s),
+       now()
+FROM installation
+"""
+PARTNERS = """
+SELECT p.id, p.name, p.shard, p.state, p.verify, p.verify_options, p.max_backlog, p.on_backlog_full, p.rate, p.max_body,
+       p.dedupe, p.type, p.order_key, p.removed_at IS NOT NULL,
+       ARRAY(SELECT s.sealed FROM partner_secrets s WHERE s.partner_id = p.id
+             AND (s.expires_at IS NULL OR s.expires_at > now()) ORDER BY s.id DESC)
+FROM partners p
+"""
+DESTINATIONS = """
+SELECT d.id, d.name, d.sealed_url, d.sealed_headers, d.state, d.timeout_ms, d.concurrency, d.rate, d.max_attempts,
+       d.retry_base_ms, d.retry_factor, d.retry_cap_ms, d.park_on, d.suspend_after_ms, d.on_park, d.breaker_failures,
+       d.breaker_reset_ms, d.removed_at IS NOT NULL,
+       ARRAY(SELECT s.sealed FROM destination_secrets s WHERE s.destination_id = d.id
+             AND (s.expires_at IS NULL OR s.expires_at > now()) ORDER BY s.id DESC)
+FROM destinations d
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything configured, at one version. Removed partners and destinations are only found by id."""
+
+    version: int
+    shards: int
+    incarnation: str
+    partners: Mapping[str, Partner]
+    partners_by_id: Mapping[int, Partner]
+    destinations: Mapping[str, Destination]
+    destinations_by_id: Mapping[int, Destination]
+    removed_destinations: frozenset[int]
+
+
+EMPTY = Snapshot(0, 1, "", {}, {}, {}, {}, frozenset())
+
+
+class Configuration:
+    """Keeps `snapshot` current. `on_change` is called after each replacement."""
+
+    def __init__(
+        self,
+        database_url: str,
+        vault: Vault,
+        *,
+        on_change: Callable[[Snapshot], None] = lambda snapshot: None,
+        on_trouble: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._connection = Connection(database_url, "hookyard configuration")
+        self._vault, self._on_change, self._on_trouble = vault, on_change, on_trouble
+        self._expiry: datetime | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.snapshot = EMPTY
+
+    async def start(self) -> None:
+        """The first snapshot is loaded, and kept current from now on. Raises: StorageUnavailable, CannotOpen."""
+        await self.refresh()
+        self._task = asyncio.create_task(self._poll(), name="configuration")
+
+    async def close(self) -> None:
+        """Polling has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._connection.close()
+
+    @property
+    def available(self) -> bool:
+        """The last poll was answered."""
+        return self._connection.available
+
+    async def refresh(self) -> None:
+        """`snapshot` is at the database's version. Raises: StorageUnavailable, CannotOpen."""
+        ((version, shards, incarnation, expiry, now),) = await self._connection.fetch(VERSION)
+        expired = self._expiry is not None and now >= self._expiry
+        if version == self.snapshot.version and not expired:
+            return
+        partners = [self._partner(row) for row in await self._connection.fetch(PARTNERS)]
+        destinations = [self._destination(row) for row in await self._connection.fetch(DESTINATIONS)]
+        self._expiry = expiry
+        self.snapshot = Snapshot(
+            version,
+            shards,
+            incarnation,
+            {partner.name: partner for partner, removed in partners if not removed},
+            {partner.id: partner for partner, _ in partners},
+            {destination.name: destination for destination, removed in destinations if not removed},
+            {destination.id: destination for destination, _ in destinations},
+            frozenset(destination.id for destination, removed in destinations if removed),
+        )
+        self._on_change(self.snapshot)
+
+    async def _poll(self) -> None:
+        trouble = ""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.refresh()
+                trouble = ""
+            except (StorageUnavailable, CannotOpen) as problem:
+                if str(problem) != trouble:  # once per outage, not twice a second
+                    trouble = str(problem)
+                    self._on_trouble(trouble)
+
+    def _partner(self, row: Sequence[Any]) -> tuple[Partner, bool]:
+        *fields, removed, sealed = row
+        identity, name, shard, state, verify, options, *rest = fields
+        secrets = tuple(self._vault.open(secret, PARTNER_SECRET).decode() for secret in sealed)
+        return Partner(identity, name, shard, state, verify, options, secrets, *rest), removed
+
+    def _destination(self, row: Sequence[Any]) -> tuple[Destination, bool]:
+        *fields, removed, sealed = row
+        identity, name, url, headers, state, timeout, concurrency, rate, attempts, base, factor, cap = fields[:12]
+        park_on, suspend_after, on_park, failures, reset = fields[12:]
+        destination = Destination(
+            id=identity,
+            name=name,
+            url=self._vault.open(url, DESTINATION_URL).decode(),
+            headers=tuple((key, value) for key, value in json.loads(self._vault.open(headers, DESTINATION_HEADERS))),
+            secrets=tuple(self._vault.open(secret, DESTINATION_SECRET).decode() for secret in sealed),
+            state=state,
+            timeout=timedelta(milliseconds=timeout),
+            concurrency=concurrency,
+            rate=rate,
+            max_attempts=attempts,
+            retry_base=timedelta(milliseconds=base),
+            retry_factor=factor,
+            retry_cap=timedelta(milliseconds=cap),
+            park_on=frozenset(park_on),
+            suspend_after=timedelta(milliseconds=suspend_after),
+            on_park=on_park,
+            breaker_failures=failures,
+            breaker_reset=timedelta(milliseconds=reset),
+        )
+        return destination, removed

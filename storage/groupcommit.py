@@ -1,0 +1,122 @@
+"""One writer, whole batches: whatever arrived while the last commit ran is the next batch.
+
+No timer and no linger: a lone item is committed at once, and under load batches grow by themselves. Ingest and the
+workers' journal are this same class. One bad item never fails its batch: on `BadData` the batch is halved until the
+culprit is alone (promise P17).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from storage.errors import BadData, StorageUnavailable
+
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class QueueFull(Exception):
+    """The queue before the commit is at its bound of items or bytes."""
+
+
+class GroupCommit(Generic[Item, Answer]):
+    """Commits items in batches by one flight at a time; `submit` returns an item's own answer after the commit.
+
+    `commit` gets a batch and returns its answers in order; it raises `BadData` if an item is to blame, anything else
+    for all of them alike.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
+        *,
+        max_batch: int,
+        capacity: int,
+        capacity_bytes: int = 1 << 62,
+        size: Callable[[Item], int] = lambda item: 0,
+        on_batch: Callable[[int], None] = lambda n: None,
+    ) -> None:
+        self._commit, self._size, self._on_batch = commit, size, on_batch
+        self._max_batch, self.capacity, self._capacity_bytes = max_batch, capacity, capacity_bytes
+        self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._bytes = 0
+        self._flying = 0
+        self._flight: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def depth(self) -> int:
+        """Items queued or in the running commit."""
+        return len(self._queue) + self._flying
+
+    def submit(self, item: Item) -> asyncio.Future[Answer]:
+        """Queues an item; the future is done after its commit. Raises: QueueFull at once, StorageUnavailable if closed."""
+        if self._closed:
+            raise StorageUnavailable("stopping")
+        if self.depth >= self.capacity or self._bytes + self._size(item) > self._capacity_bytes:
+            raise QueueFull(f"{self.depth} of {self.capacity} items wait for their commit")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._queue.append((item, future))
+        self._bytes += self._size(item)
+        if self._flight is None:
+            self._flight = loop.create_task(self._fly(), name="group-commit")
+        return future
+
+    async def close(self) -> None:
+        """Everything queued is committed or refused; nothing more is taken."""
+        self._closed = True
+        if self._flight is not None:
+            await asyncio.wait([self._flight])
+
+    async def _fly(self) -> None:
+        try:
+            while self._queue:
+                batch = [self._queue.popleft() for _ in range(min(self._max_batch, len(self._queue)))]
+                self._flying = len(batch)
+                try:
+                    await self._settle(batch)
+                finally:
+                    self._flying = 0
+                    self._bytes -= sum(self._size(item) for item, _ in batch)
+        finally:
+            self._flight = None
+            self._refuse_rest()
+
+    async def _settle(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        """Every future of the batch is done."""
+        try:
+            answers = await self._commit([item for item, _ in batch])
+        except BadData as problem:
+            if len(batch) == 1:
+                _fail(batch, problem)
+                return
+            middle = len(batch) // 2
+            await self._settle(batch[:middle])
+            await self._settle(batch[middle:])
+        except asyncio.CancelledError:
+            _fail(batch, StorageUnavailable("interrupted"))
+            raise
+        except Exception as problem:
+            _fail(batch, problem)
+        else:
+            self._on_batch(len(batch))
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+    def _refuse_rest(self) -> None:
+        """Only after a cancelled flight is anything left here."""
+        rest = list(self._queue)
+        self._queue.clear()
+        self._bytes = 0 if not self._flying else self._bytes
+        _fail(rest, StorageUnavailable("interrupted"))
+
+
+def _fail(batch: list[tuple[Item, asyncio.Future[Answer]]], problem: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(problem)
+            future.exception()  # a submitter that is gone must not make the loop complain

@@ -1,0 +1,123 @@
+"""The log: accepts arrivals in group commits and answers each after its COMMIT."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from storage.database import Connection
+from storage.groupcommit import GroupCommit
+
+Status = Literal["stored", "repeat", "backlog_full", "rate_limited", "unknown_partner"]
+
+DEDUPE_WINDOW = timedelta(days=30)
+MAX_BATCH = 256  # beyond it a batch gains little and a commit's latency grows
+CAPACITY = 10_000
+CAPACITY_BYTES = 128 << 20
+
+ACCEPT = "SELECT * FROM accept(%s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One verified POST, ready to be stored. `digest` is None where nothing makes it the same as another."""
+
+    partner_id: int
+    shard: int
+    digest: bytes | None
+    type: str | None
+    order_key: int | None
+    headers: bytes
+    query: bytes | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an arrival. `sequence` and `received_at` are the event's (the first one's for a repeat)."""
+
+    status: Status
+    sequence: int
+    received_at: datetime | None
+    conflict: bool
+    retry_after: int | None  # seconds
+
+
+class Log:
+    """One per process. `announce` is called after each commit with the highest new sequence per (shard, partner)."""
+
+    def __init__(
+        self,
+        database_url: str,
+        *,
+        announce: Callable[[dict[tuple[int, int], int]], None] = lambda heads: None,
+        on_batch: Callable[[int], None] = lambda n: None,
+        capacity: int = CAPACITY,
+        capacity_bytes: int = CAPACITY_BYTES,
+    ) -> None:
+        self._connection = Connection(database_url, "hookyard ingest")
+        self._announce = announce
+        self._group = GroupCommit(
+            self._commit,
+            max_batch=MAX_BATCH,
+            capacity=capacity,
+            capacity_bytes=capacity_bytes,
+            size=lambda arrival: len(arrival.body) + len(arrival.headers),
+            on_batch=on_batch,
+        )
+
+    def accept(self, arrival: Arrival) -> Awaitable[Answer]:
+        """The answer after COMMIT. Raises: QueueFull at once; StorageUnavailable if it is not known to be durable."""
+        return self._group.submit(arrival)
+
+    async def ping(self) -> None:
+        """Asks the database whether a new event could be stored. Raises: StorageUnavailable."""
+        await self._connection.fetch("SELECT pg_is_in_recovery(), current_setting('transaction_read_only')")
+
+    async def close(self) -> None:
+        """What was submitted is answered, the connection closed."""
+        await self._group.close()
+        await self._connection.close()
+
+    @property
+    def available(self) -> bool:
+        """The last use of the database succeeded."""
+        return self._connection.available
+
+    @property
+    def depth(self) -> int:
+        """Arrivals before their COMMIT."""
+        return self._group.depth
+
+    @property
+    def capacity(self) -> int:
+        """The most arrivals that may wait for their COMMIT."""
+        return self._group.capacity
+
+    async def _commit(self, batch: Sequence[Arrival]) -> list[Answer]:
+        rows = await self._connection.fetch(
+            ACCEPT,
+            (
+                [a.partner_id for a in batch],
+                [a.digest for a in batch],
+                [a.type for a in batch],
+                [a.order_key for a in batch],
+                [a.headers for a in batch],
+                [a.query for a in batch],
+                [a.body for a in batch],
+                DEDUPE_WINDOW,
+            ),
+        )
+        answers: list[Answer | None] = [None] * len(batch)
+        heads: dict[tuple[int, int], int] = {}
+        for ordinal, status, sequence, received_at, conflict, retry_after in rows:
+            answers[ordinal - 1] = Answer(status, sequence or 0, received_at, conflict, retry_after)
+            if status == "stored":
+                arrival = batch[ordinal - 1]
+                key = (arrival.shard, arrival.partner_id)
+                heads[key] = max(heads.get(key, 0), sequence)
+        if heads:
+            self._announce(heads)
+        if None in answers:
+            raise RuntimeError("accept() answered fewer arrivals than it was given")
+        return [answer for answer in answers if answer is not None]

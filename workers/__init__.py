@@ -1,0 +1,1 @@
+"""What runs when: owners, dispatch, lanes, the journal, background jobs."""
