@@ -1,8 +1,8 @@
 """Which addresses the pipeline may call: the public ones, and those an operator has allowed.
 
 The lists are explicit because `ipaddress.is_global` is not enough: in Python 3.11 it is true for multicast, NAT64, 6to4
-relays, site-local addresses and for 168.63.129.16, the public address behind which Azure keeps its wire server. They are
-the union of what Svix, Hook0 and Stripe's smokescreen refuse, after the IANA special-purpose registries.
+relays, site-local addresses and for 168.63.129.16, the public address behind which Azure keeps its wire server. They
+are the union of what Svix, Hook0 and Stripe's smokescreen refuse, after the IANA special-purpose registries.
 """
 
 from collections.abc import Iterable

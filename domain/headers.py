@@ -1,4 +1,4 @@
-"""Which headers a destination gets: the partner's own end-to-end ones and the configured ones, never framing or secrets.
+"""Which headers a destination gets: the partner's own end-to-end ones and the configured, never framing or secrets.
 
 Headers are pairs of bytes, in order, duplicates included; names are compared without case.
 """
@@ -73,7 +73,7 @@ def pass_on(received: Iterable[Header], withheld: Collection[bytes] = ()) -> Pas
 def configured(text: str) -> Header:
     """A destination's own header out of `Name: value`. Raises: BadHeader, whose message never quotes the value."""
     name, colon, value = text.partition(":")
-    raw_name, raw_value = name.encode("utf-8", "replace"), value.strip(" \t").encode("utf-8", "replace")
+    raw_name, raw_value = name.encode("utf-8", "surrogatepass"), value.strip(" \t").encode("utf-8", "surrogatepass")
     if not colon or not TOKEN.fullmatch(raw_name):
         raise BadHeader("a header is written `Name: value`, its name of letters, digits and hyphens")
     if not PRINTABLE.fullmatch(raw_value) or len(raw_value) > VALUE_BYTES:

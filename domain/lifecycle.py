@@ -192,9 +192,7 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
     """The delivery after the fact. Raises: IllegalTransition."""
     match delivery.state, fact:
         case State.QUEUED, Begun(token):
-            return replace(
-                delivery, state=State.DELIVERING, attempts=delivery.attempts + 1, token=token, retry_in=None
-            )
+            return replace(delivery, state=State.DELIVERING, attempts=delivery.attempts + 1, token=token, retry_in=None)
         case State.QUEUED, Suspended():
             return _parked(delivery, ParkReason.DESTINATION_SUSPENDED, policy)
         case State.QUEUED, Removed():
@@ -210,9 +208,7 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
         case State.DELIVERING, Rejected():
             return _parked(replace(delivery, failures=delivery.failures + 1), ParkReason.REJECTED, policy)
         case State.DELIVERING, Gone():
-            return _parked(
-                replace(delivery, failures=delivery.failures + 1), ParkReason.DESTINATION_SUSPENDED, policy
-            )
+            return _parked(replace(delivery, failures=delivery.failures + 1), ParkReason.DESTINATION_SUSPENDED, policy)
         case State.DELIVERING, Crashed():
             return _parked(delivery, ParkReason.WORKER_CRASHED, policy)
         case State.DELIVERING, Withdrawn():

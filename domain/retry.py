@@ -15,7 +15,7 @@ _SECONDS = re.compile(r"[0-9]{1,10}", re.ASCII)  # int() alone takes "+120", "1_
 
 
 def backoff(failures: int, base: timedelta, factor: float, cap: timedelta, jitter: float = 0.0) -> timedelta:
-    """The wait after the nth failure (n from 1): min(cap, base × factor^(n−1)) × (1 + 0.2 × jitter), jitter in [−1, 1]."""
+    """The wait after the nth failure, n from 1: min(cap, base × factor^(n−1)) × (1 + 0.2 jitter), jitter in [−1, 1]."""
     grown = _grown(base.total_seconds(), factor, max(failures, 1) - 1)
     wait = min(cap.total_seconds(), grown)
     return timedelta(seconds=wait * (1 + JITTER * min(max(jitter, -1.0), 1.0)))

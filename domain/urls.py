@@ -1,9 +1,9 @@
 """What a destination's URL must look like: one spelling per place, so that what a person configured is what is sent.
 
-Path and query go out byte for byte, so only their normal form is accepted, and a refusal says what that form is. Whether
-a host may be *called* is judged on its addresses at each attempt, elsewhere: a name proves nothing, and neither does a
-literal, but a literal has a single spelling here (`127.1` and `0x7f.1` are refused with `127.0.0.1`). The rules are those
-of the WHATWG URL standard for http and https, narrowed.
+Path and query go out byte for byte, so only their normal form is accepted, and a refusal says what that form is.
+Whether a host may be *called* is judged on its addresses at each attempt, elsewhere: a name proves nothing. But a
+literal has a single spelling here (`127.1` and `0x7f.1` are refused with `127.0.0.1`). The rules are those of the
+WHATWG URL standard for http and https, narrowed.
 """
 
 import re
@@ -160,7 +160,7 @@ def _is_readable(label: str) -> bool:
 
 
 def _ipv4(labels: list[str]) -> IPv4Address:
-    """An IPv4 address as the URL standard reads it: one to four parts, decimal, octal or hexadecimal. Raises: BadURL."""
+    """An IPv4 address as the URL standard reads it: 1 to 4 parts, decimal, octal or hexadecimal. Raises: BadURL."""
     try:
         numbers = [_number(label) for label in labels]
         *high, last = numbers

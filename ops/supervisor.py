@@ -115,7 +115,7 @@ class Supervisor:
             say(note)
         await self._start_servers(system)
         remember(self._settings, system, _address(held.ingest), _address(held.ops))
-        await self._migrate(system)
+        await self._migrate(system, held.lock)
         slots = roles.slots(self._settings)
         self._children += [self._role_child(slot, slots, system, held) for slot in slots]
         try:
@@ -140,17 +140,18 @@ class Supervisor:
 
     async def _start_servers(self, system: System) -> None:
         children = [Child(server.name, server.start, server.stop_signals) for server in system.embedded]
-        self._children += reversed(children)  # the order does not matter for stopping; for starting it is as given
-        for server, child in zip(system.embedded, children, strict=True):
-            server.prepare()
+        self._children += children
+        for child in children:
             await _begin_when_free(child)
         for server, child in zip(system.embedded, children, strict=True):
             await _until_ready(server, child)
 
-    async def _migrate(self, system: System) -> None:
+    async def _migrate(self, system: System, lock: int) -> None:
         environment = roles.environment(self._settings, system, Slot("migrate", 0), ())
         migrate = Child(
-            "migrate", partial(spawn, self._command("migrate"), env=environment), roles.stop_signals("migrate")
+            "migrate",
+            partial(spawn, self._command("migrate"), env=environment, inherit=[lock]),
+            roles.stop_signals("migrate"),
         )
         self._children.append(migrate)
         migrate.begin()

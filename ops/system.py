@@ -6,7 +6,6 @@ Settings that are given win. What is not given is generated into the data direct
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ops import datadir
@@ -63,7 +62,7 @@ def _embedded(settings: Settings) -> tuple[tuple[Server, ...], tuple[str, ...]]:
     known = datadir.read_servers(settings.data_dir) or ServersFile()
     servers: list[Server] = []
     if not settings.database_url:
-        servers.append(Postgres(place, *_port_and_password(known.database_url)))
+        servers.append(Postgres(place, *_port_and_password(known.database_url), password_is_new=not known.database_url))
     if not settings.redis_url:
         servers.append(Valkey(place, *_port_and_password(known.redis_url)))
     return tuple(servers), (place.note,) if place.note else ()

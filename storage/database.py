@@ -57,7 +57,7 @@ class Connection:
         """
 
         async def run(connection: psycopg.AsyncConnection[TupleRow]) -> list[TupleRow]:
-            cursor = await connection.execute(query, parameters, prepare=True)  # type: ignore[arg-type]
+            cursor = await connection.execute(query, parameters, prepare=True)
             return await cursor.fetchall() if cursor.description else []
 
         return await self._use(run)

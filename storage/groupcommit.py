@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 from storage.errors import BadData, StorageUnavailable
 
-
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -74,6 +73,8 @@ class GroupCommit(Generic[Item, Answer]):
     async def _fly(self) -> None:
         try:
             while self._queue:
+                # Whoever submits in this turn of the loop comes along: an outcome and its lane's next claim, for one.
+                await asyncio.sleep(0)
                 batch = [self._queue.popleft() for _ in range(min(self._max_batch, len(self._queue)))]
                 self._flying = len(batch)
                 try:

@@ -15,7 +15,9 @@ MAX_BATCH = 256  # beyond it a batch gains little and a commit's latency grows
 CAPACITY = 10_000
 CAPACITY_BYTES = 128 << 20
 
-ACCEPT = "SELECT * FROM accept(%s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s)"
+ACCEPT = (
+    "SELECT * FROM accept(%s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s)"
+)
 
 
 @dataclass(frozen=True, slots=True)

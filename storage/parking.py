@@ -1,8 +1,8 @@
 """What waits for a destination that takes nothing more is parked: in bulk, in order, without holding anybody up.
 
 A chunk is one transaction: the lane's row is locked first, then its queued deliveries are parked in ascending sequence.
-An attempt in flight is left alone: its worker parks it if it fails, because the destination is closed by then. All of it
-is idempotent, so a sweep can finish what an interrupted command began.
+An attempt in flight is left alone: its worker parks it if it fails, because the destination is closed by then. All of
+it is idempotent, so a sweep can finish what an interrupted command began.
 """
 
 import sqlalchemy as sa

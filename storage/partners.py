@@ -29,7 +29,8 @@ MAX_SECRETS = 10  # valid at once: each costs every refused POST one comparison
 LOCK_HEAD = sa.text("SELECT last_seq FROM partner_heads WHERE partner_id = :id FOR NO KEY UPDATE")
 WAITING = sa.text("""
 SELECT coalesce((SELECT sum(waiting) FROM lanes WHERE partner_id = :id), 0)::bigint,
-       (SELECT h.last_seq - t.cursor FROM partner_heads h JOIN partner_tails t USING (partner_id) WHERE h.partner_id = :id)
+       (SELECT h.last_seq - t.cursor FROM partner_heads h JOIN partner_tails t USING (partner_id)
+        WHERE h.partner_id = :id)
 """)
 SHARDS = sa.text("SELECT shards FROM installation")
 MAKE_LOG = (
@@ -45,7 +46,8 @@ UPDATE partner_secrets SET expires_at = now() + :overlap
 WHERE partner_id = :id AND (expires_at IS NULL OR expires_at > now() + :overlap)
 """)
 VALID_SECRETS = sa.text("""
-SELECT sealed FROM partner_secrets WHERE partner_id = :id AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC
+SELECT sealed FROM partner_secrets
+WHERE partner_id = :id AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC
 """)
 
 
@@ -165,6 +167,7 @@ def edit(
     check(name, options)
     made = None
     if options.get("verify", before.verify) != before.verify:
+        options = _moved_defaults(before, options) | options
         given, made = _secrets_for(options["verify"], secrets)
         connection.execute(EXPIRE, {"id": before.id, "overlap": timedelta(0)})
         _store_secrets(connection, vault, before.id, given)
@@ -275,6 +278,19 @@ def _defaults(options: Options) -> Options:
     except ValueError as problem:
         raise Invalid(str(problem)) from problem
     return Options(verify=name, dedupe=scheme.dedupe, type=scheme.type, on_backlog_full=scheme.on_backlog_full)
+
+
+def _moved_defaults(before: Partner, options: Options) -> Options:
+    """What was at the old scheme's default goes to the new one's."""
+    old, new = _defaults(Options(verify=before.verify)), _defaults(options)
+    moved = Options()
+    if before.dedupe == old["dedupe"]:
+        moved["dedupe"] = new["dedupe"]
+    if before.type == old["type"]:
+        moved["type"] = new["type"]
+    if before.on_backlog_full == old["on_backlog_full"]:
+        moved["on_backlog_full"] = new["on_backlog_full"]
+    return moved
 
 
 def _secrets_for(verify: str, given: Sequence[str]) -> tuple[list[str], str | None]:

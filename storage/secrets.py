@@ -25,7 +25,7 @@ FINGERPRINT_BYTES = 8
 _OVERHEAD = len(VERSION) + FINGERPRINT_BYTES + NONCE_BYTES + 16
 
 
-class CannotOpen(Exception):  # noqa: N818 - named for the fact
+class CannotOpen(Exception):
     """A sealed value does not open with the master keys at hand; the message says why, never what."""
 
 

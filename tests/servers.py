@@ -68,11 +68,9 @@ def running_servers() -> Iterator[Servers]:
     folder = Path(tempfile.mkdtemp(prefix="hookyard-test-"))
     folder.chmod(0o711)
     place = choose_place(folder)
-    postgres = Postgres(place, free_port(), new_password(), FAST)
+    postgres = Postgres(place, free_port(), new_password(), settings=FAST)
     valkey = Valkey(place, free_port(), new_password())
     try:
-        postgres.prepare()
-        valkey.prepare()
         servers = Servers(postgres, valkey, start_and_wait(postgres), start_and_wait(valkey))
         try:
             yield servers
@@ -80,7 +78,8 @@ def running_servers() -> Iterator[Servers]:
             servers.stop_valkey()
             servers.stop_postgres()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for path in {folder, place.root}:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

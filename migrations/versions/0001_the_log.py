@@ -247,7 +247,8 @@ CREATE TABLE gates (
     opened_at timestamptz,
     probe_token uuid,
     probe_expires_at timestamptz,
-    closed_at timestamptz,                               -- after a probe: the ramp starts here
+    closed_at timestamptz,                               -- after a probe or a reset: the ramp starts here
+    version bigint NOT NULL DEFAULT 0,                   -- of the breaker, raised by each of its changes
     failing_since timestamptz,                           -- every attempt since then failed
     CHECK (breaker <> 'open' OR opened_at IS NOT NULL),
     CHECK ((breaker = 'half_open') = (probe_token IS NOT NULL))

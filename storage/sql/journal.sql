@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION settle(
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_states text[],
     p_failures int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
     p_outcomes text[], p_numbers int[], p_durations int[], p_statuses int[], p_errors text[], p_notes text[], p_answers bytea[]
-) RETURNS TABLE (ord int, result text) LANGUAGE sql AS $$
+) RETURNS TABLE (ord int, result text, lag_ms int) LANGUAGE sql AS $$
     WITH outcome AS MATERIALIZED (
         SELECT * FROM unnest(
             p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states::delivery_state[], p_failures, p_retry_ms, p_reasons,
@@ -61,7 +61,9 @@ CREATE OR REPLACE FUNCTION settle(
     )
     -- An outcome whose COMMIT went unanswered is sent again: the row then carries the token and is no longer delivering.
     SELECT o.ord::int, CASE WHEN n.ord IS NOT NULL THEN 'saved'
-                            WHEN d.token = o.token THEN 'saved' ELSE 'lost' END
+                            WHEN d.token = o.token THEN 'saved' ELSE 'lost' END,
+           CASE WHEN n.state = 'delivered' AND n.replay_id IS NULL -- accepted to delivered, by the database's clock
+               THEN least(2147483647, extract(epoch FROM clock_timestamp() - n.at) * 1000)::int END
     FROM outcome o
     LEFT JOIN done n ON n.ord = o.ord
     LEFT JOIN deliveries d ON n.ord IS NULL AND d.partner_id = o.partner_id AND d.destination_id = o.destination_id
@@ -162,7 +164,7 @@ BEGIN
         ON l.partner_id = k.partner_id AND l.destination_id = k.destination_id
     ORDER BY l.partner_id, l.destination_id FOR NO KEY UPDATE OF l;
     IF cardinality(p_partners) > 0 THEN
-        RETURN QUERY SELECT 'outcome', s.ord, s.result, NULL::int FROM settle(
+        RETURN QUERY SELECT 'outcome', s.ord, s.result, s.lag_ms FROM settle(
             p_token, p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states, p_failures, p_retry_ms, p_reasons,
             p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_statuses, p_errors, p_notes, p_answers) s;
     END IF;
@@ -172,24 +174,29 @@ BEGIN
     END IF;
 END $$;
 
--- What a lane has open from a position on, in order; with copies of the events up to p_bytes.
-CREATE OR REPLACE FUNCTION read_lane(p_partner int, p_destination int, p_after bigint, p_limit int)
+-- What lanes have open from a position on, in order, at most p_limit each; one row at least per lane that exists, with
+-- the last sequence dispatched to it as of the same snapshot.
+CREATE OR REPLACE FUNCTION read_lanes(p_partners int[], p_destinations int[], p_afters bigint[], p_limit int)
 RETURNS TABLE (
-    seq bigint, received_at timestamptz, state text, lane_key bigint, attempts int, failures int, due_ms bigint,
-    token uuid, budget_ms int, replay_id bigint, holding boolean
+    partner_id int, destination_id int, tail_seq bigint, seq bigint, received_at timestamptz, state text, lane_key bigint,
+    attempts int, failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean
 ) LANGUAGE sql AS $$
-    SELECT d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
+    SELECT l.partner_id, l.destination_id, l.tail_seq, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
            greatest(0, ceil(extract(epoch FROM d.next_attempt_at - clock_timestamp()) * 1000))::bigint,
            d.token, d.budget_ms, d.replay_id, d.holding
-    FROM lanes l JOIN deliveries d
-        ON d.partner_id = l.partner_id AND d.destination_id = l.destination_id
-    WHERE l.partner_id = p_partner AND l.destination_id = p_destination
-        AND d.seq >= greatest(l.head_seq, p_after + 1) AND d.received_at >= l.head_at
-        AND (d.state IN ('queued', 'delivering') OR d.holding)
-    ORDER BY d.seq LIMIT p_limit
+    FROM unnest(p_partners, p_destinations, p_afters) AS w (partner_id, destination_id, after)
+    JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
+    LEFT JOIN LATERAL (
+        SELECT d.* FROM deliveries d
+        WHERE d.partner_id = l.partner_id AND d.destination_id = l.destination_id
+            AND d.seq >= greatest(l.head_seq, w.after + 1) AND d.received_at >= l.head_at
+            AND (d.state IN ('queued', 'delivering') OR d.holding)
+        ORDER BY d.seq LIMIT p_limit
+    ) d ON true
+    ORDER BY l.partner_id, l.destination_id, d.seq
 $$;
 
--- The bodies of events, for deliveries whose copy is not at hand.
+-- The events of deliveries whose copy is not at hand.
 CREATE OR REPLACE FUNCTION read_events(p_partners int[], p_seqs bigint[], p_ats timestamptz[])
 RETURNS TABLE (partner_id int, seq bigint, type text, headers bytea, body bytea) LANGUAGE sql AS $$
     SELECT e.partner_id, e.seq, e.type, e.headers, e.body

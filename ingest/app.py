@@ -1,0 +1,244 @@
+"""`POST /in/{partner}`: take the bytes, verify, store, answer. A raw ASGI callable; all else goes to `rest`.
+
+Nothing that fails here may look like an answer it is not: whatever is unexpected is a 503, since the sender will come
+back and deduplication makes it one event. After COMMIT there is nothing left that could fail.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import structlog
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from domain.events import event_id
+from domain.problems import Problem
+from domain.verification import Reason, Scheme
+from ingest.limits import Limits
+from ingest.metrics import NOBODY, IngestMetrics
+from ingest.reception import Reception
+from ingest.replies import Header, Reply, accepted, answer, drop, has_body, refusal
+from storage.configuration import Snapshot
+from storage.errors import StorageUnavailable
+from storage.groupcommit import QueueFull
+from storage.log import Answer, Arrival
+
+PREFIX = "/in/"
+INLINE_BYTES = 1 << 20  # hashing more takes over a millisecond: another thread does it
+REPORT_SECONDS = 10.0  # a failing sender gets a line in the log this often
+
+NOTHING_HERE = Problem(404, "not_found", "Events are sent to /in/{partner}.")
+UNKNOWN = Problem(404, "unknown_partner", "No partner of this name.")
+NOT_POST = Problem(405, "method_not_allowed", "Events come by POST.")
+TOO_LARGE = Problem(413, "too_large", "The body is larger than this partner may send.")
+CODED = Problem(400, "malformed", "The only transfer coding taken is chunked.")
+UNVERIFIED = Problem(401, "unauthenticated", "The proof of the sender's identity is missing or wrong.")
+BACKLOG_FULL = Problem(429, "backlog_full", "Too many of this partner's events wait for delivery.")
+RATE_LIMITED = Problem(429, "rate_limited", "This partner sends faster than its limit.")
+OVERLOADED = Problem(503, "overloaded", "Too much is being received at once.")
+UNAVAILABLE = Problem(503, "unavailable", "The event is not known to be stored. Send it again.")
+
+RETRY_SOON, RETRY_LATER = 1, 5  # seconds: a queue drains in one, a database comes back in a few
+RETRY_AFTER = {OVERLOADED.reason: RETRY_SOON, UNAVAILABLE.reason: RETRY_LATER}
+
+
+class Accepting(Protocol):
+    """The log, as far as it is used here."""
+
+    def accept(self, arrival: Arrival) -> Awaitable[Answer]:
+        """The answer after COMMIT."""
+        ...
+
+
+class Configured(Protocol):
+    """The configuration, as far as it is used here. Version 0 is none yet."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The settings in force."""
+        ...
+
+
+class Edge:
+    """The ASGI application. `held_bytes` and `in_flight` are what it has taken on at this moment."""
+
+    def __init__(
+        self,
+        log: Accepting,
+        configuration: Configured,
+        schemes: Mapping[str, Scheme],
+        metrics: IngestMetrics,
+        rest: ASGIApp,
+        limits: Limits,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log, self._configuration, self._schemes = log, configuration, schemes
+        self._metrics, self._rest, self.limits, self._clock = metrics, rest, limits, clock
+        self._snapshot: Snapshot | None = None
+        self._receptions: dict[str, Reception] = {}
+        self._reported: dict[tuple[str, Reason], float] = {}
+        self._logger = structlog.get_logger("ingest")
+        self.held_bytes = 0
+        self.in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request. Never raises."""
+        if scope["type"] != "http":
+            return
+        try:
+            if scope["path"].startswith(PREFIX):
+                reply = await self._take(scope, receive)
+            elif has_body(scope):
+                reply = await drop(scope, receive, NOTHING_HERE)
+            else:
+                await self._rest(scope, receive, send)
+                return
+        except asyncio.CancelledError:
+            # The server's drain has run out. Whether it will be stored is unknown, and 503 says just that; raising
+            # would only make the server write its own 500.
+            reply = refusal(UNAVAILABLE, RETRY_SOON)
+        except Exception:
+            self._logger.exception("ingest.unexpected")
+            self._metrics.refuse(NOBODY, "unexpected")
+            reply = refusal(UNAVAILABLE, RETRY_LATER, cut=True)
+        if reply is not None:
+            await answer(reply, receive, send)
+
+    async def _take(self, scope: Scope, receive: Receive) -> Reply | None:
+        """The answer to one request below /in/; None if the sender has gone before all was said."""
+        if scope["method"] != "POST":
+            return await self._refuse_unread(scope, receive, NOBODY, NOT_POST)
+        reception = self._reception(scope["path"][len(PREFIX) :])
+        if reception is None:
+            known = self._snapshot is not None and self._snapshot.version > 0
+            return await self._refuse_unread(scope, receive, NOBODY, UNKNOWN if known else UNAVAILABLE)
+        partner = reception.partner
+        wrong = self._wrong_from_the_start(scope["headers"], partner.max_body)
+        if wrong is not None:
+            return await self._refuse_unread(scope, receive, partner.name, wrong)
+        held = _Held(self)
+        try:
+            body = await _read(receive, partner.max_body, held)
+            if isinstance(body, Problem):
+                return self._refuse(partner.name, body, cut=True)
+            if body is None:
+                self._metrics.refuse(partner.name, "disconnected")
+                return None
+            return await self._store(reception, scope, body)
+        finally:
+            held.release()
+
+    def _wrong_from_the_start(self, headers: list[Header], max_body: int) -> Problem | None:
+        framing = dict(headers)
+        declared = framing.get(b"content-length")
+        if declared is not None and int(declared) > max_body:
+            return TOO_LARGE
+        if framing.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            return CODED
+        return OVERLOADED if self.in_flight >= self.limits.in_flight else None
+
+    async def _store(self, reception: Reception, scope: Scope, body: bytes) -> Reply:
+        """The answer to a POST that has been read to its end."""
+        if self.in_flight >= self.limits.in_flight:
+            return self._refuse(reception.partner.name, OVERLOADED)
+        self.in_flight += 1
+        try:
+            arguments = scope["headers"], scope["query_string"], body, self._clock()
+            if len(body) > INLINE_BYTES:
+                arrival = await asyncio.to_thread(reception.judge, *arguments)
+            else:
+                arrival = reception.judge(*arguments)
+            if isinstance(arrival, Reason):
+                return self._unverified(reception.partner.name, arrival)
+            return self._stored(reception, await self._log.accept(arrival))
+        except QueueFull:
+            return self._refuse(reception.partner.name, OVERLOADED)
+        except StorageUnavailable:
+            return self._refuse(reception.partner.name, UNAVAILABLE)
+        finally:
+            self.in_flight -= 1
+
+    def _stored(self, reception: Reception, told: Answer) -> Reply:
+        """The answer to a POST that the log has answered."""
+        if told.received_at is None:
+            name = reception.partner.name
+            if told.status == "unknown_partner":
+                return self._refuse(NOBODY, UNKNOWN)
+            problem = RATE_LIMITED if told.status == "rate_limited" else BACKLOG_FULL
+            return self._refuse(name, problem, max(1, told.retry_after or 1))
+        if told.status == "stored":
+            reception.accepted.inc()
+        else:
+            reception.duplicates.inc()
+            if told.conflict:
+                reception.conflicts.inc()
+        identity = event_id(reception.partner.id, told.sequence, told.received_at)
+        return accepted(identity, told.sequence, duplicate=told.status != "stored")
+
+    def _reception(self, name: str) -> Reception | None:
+        """The partner's reception, made anew when the configuration has changed; None if there is none."""
+        snapshot = self._configuration.snapshot
+        if snapshot is not self._snapshot:
+            self._snapshot, self._receptions, self._reported = snapshot, {}, {}
+        reception = self._receptions.get(name)
+        if reception is None and (partner := snapshot.partners.get(name)) is not None:
+            reception = Reception(partner, self._schemes[partner.verify], self._metrics)
+            self._receptions[name] = reception
+        return reception
+
+    def _unverified(self, partner: str, reason: Reason) -> Reply:
+        """One answer for every reason; which it was is counted, and logged now and then."""
+        self._metrics.unverified.labels(partner, reason.value).inc()
+        now = self._clock()
+        if now - self._reported.get((partner, reason), 0) >= REPORT_SECONDS:
+            self._reported[partner, reason] = now
+            self._logger.warning("ingest.unverified", partner=partner, reason=reason.value)
+        return self._refuse(partner, UNVERIFIED)
+
+    def _refuse(self, partner: str, problem: Problem, retry_after: int = 0, *, cut: bool = False) -> Reply:
+        self._metrics.refuse(partner, problem.reason)
+        return refusal(problem, retry_after or RETRY_AFTER.get(problem.reason, 0), cut=cut)
+
+    async def _refuse_unread(self, scope: Scope, receive: Receive, partner: str, problem: Problem) -> Reply:
+        self._metrics.refuse(partner, problem.reason)
+        return await drop(scope, receive, problem, RETRY_AFTER.get(problem.reason, 0))
+
+
+class _Held:
+    """The bytes of one body in memory, counted against the bound of the process."""
+
+    __slots__ = ("_edge", "_size")
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge, self._size = edge, 0
+
+    def add(self, size: int) -> bool:
+        """Whether there is room for so many more."""
+        self._size += size
+        self._edge.held_bytes += size
+        return self._edge.held_bytes <= self._edge.limits.body_bytes
+
+    def release(self) -> None:
+        """Nothing is held."""
+        self._edge.held_bytes -= self._size
+        self._size = 0
+
+
+async def _read(receive: Receive, limit: int, held: _Held) -> bytes | Problem | None:
+    """The whole body; a problem as soon as it is too large, whatever was declared; None if the sender has gone."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            return TOO_LARGE
+        if not held.add(len(piece)):
+            return OVERLOADED
+        if not message.get("more_body"):
+            return b"".join([*pieces, piece]) if pieces else piece
+        pieces.append(piece)

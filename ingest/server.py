@@ -1,0 +1,289 @@
+"""The ingest process: sockets, what it is made of, and how it stops.
+
+It listens before the database has been seen: a sender is better off with a 503 than with a refused connection. A stop
+first closes the door, lets what has begun come to its end, then flushes the commits.
+"""
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import resource
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
+
+from domain.verification import schemes
+from ingest.app import Edge
+from ingest.ed25519 import check_ed25519
+from ingest.health import Health, health_app
+from ingest.limits import Limits
+from ingest.metrics import NOBODY, IngestMetrics
+from ingest.protocol import EdgeProtocol
+from storage.configuration import Configuration, Snapshot
+from storage.errors import StorageUnavailable
+from storage.hints import Announcer, Keys
+from storage.log import Log
+from storage.secrets import Vault
+
+BACKLOG = 2048  # connections the kernel keeps for us; more than somaxconn allows is cut to it
+PROBE_SECONDS = 1.0
+FLUSH_SECONDS = 2.0  # of the drain, for the last commits
+SPARE_FILES = 64  # database, Redis, logs, metric files
+
+
+class CannotBind(Exception):
+    """The address is taken, or is none of ours; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestConfig:
+    """What an ingest process is told. `fd` is an inherited listening socket and then stands for `host` and `port`.
+
+    `/metrics` and `/health/*` are served on `metrics_bind` and on the Unix socket `health_socket`, where given.
+    """
+
+    database_url: str = field(repr=False)
+    redis_url: str = field(repr=False)
+    master_keys: Sequence[bytes] = field(repr=False)
+    host: str = "127.0.0.1"
+    port: int = 8080
+    fd: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    metrics_bind: tuple[str, int] | None = None
+    health_socket: Path | None = None
+
+
+class Ingest:
+    """One process's parts, from start to stop."""
+
+    def __init__(self, config: IngestConfig, stop: asyncio.Event) -> None:
+        self._config, self._stop = config, stop
+        self._logger = structlog.get_logger("ingest")
+        self.metrics = IngestMetrics(config.registry)
+        self.log = Log(config.database_url, announce=self._announce, on_batch=self.metrics.batch_size.observe)
+        self.configuration = Configuration(
+            config.database_url, Vault(config.master_keys), on_trouble=functools.partial(self._trouble, "configuration")
+        )
+        self.edge = Edge(
+            self.log, self.configuration, schemes(check_ed25519), self.metrics, health_app(self.health), config.limits
+        )
+        self._announcer: Announcer | None = None
+        self._dropped = 0
+        self._told = ""
+
+    def health(self) -> Health:
+        """Whether this process can store events now."""
+        reasons = {
+            "stopping": self._stop.is_set(),
+            "configuration not loaded": self.configuration.snapshot.version == 0,
+            "database away": not self.log.available,
+        }
+        amiss = tuple(reason for reason, holds in reasons.items() if holds)
+        redis_away = self._announcer is not None and not self._announcer.available
+        return Health(not amiss, (*amiss, "redis away") if redis_away else amiss)
+
+    async def load(self, address: object) -> None:
+        """The configuration is loaded, however long the database takes. Raises: CannotOpen for wrong master keys."""
+        while True:
+            try:
+                await self.configuration.start()
+                break
+            except StorageUnavailable as problem:
+                self._trouble("configuration", str(problem))
+                await asyncio.sleep(PROBE_SECONDS / 2)
+        snapshot = self.configuration.snapshot
+        self._announcer = Announcer(self._config.redis_url, Keys(snapshot.incarnation))
+        self._warn_of_open_doors(address)
+
+    async def watch(self) -> None:
+        """Asks the database now and then whether it would store, and shows the queues; until cancelled."""
+        while True:
+            if not self.log.available or not self.log.depth:
+                with contextlib.suppress(StorageUnavailable):
+                    await self.log.ping()
+            self._show()
+            await asyncio.sleep(PROBE_SECONDS)
+
+    async def close(self) -> None:
+        """What was accepted is committed, if the database does so in time; the connections are closed."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.log.close(), FLUSH_SECONDS)
+        await self.configuration.close()
+        if self._announcer is not None:
+            await self._announcer.close()
+
+    def _warn_of_open_doors(self, address: object) -> None:
+        """One loud line if anybody beyond this machine may post as somebody."""
+        anybody = sorted(p.name for p in self.configuration.snapshot.partners.values() if p.verify == "none")
+        if anybody and not is_loopback(address):
+            self._logger.warning(
+                "ingest.open_door: anybody who can reach this address may post for these partners (--verify none)",
+                address=str(address),
+                partners=", ".join(anybody[:10]) + (" and more" if len(anybody) > 10 else ""),
+            )
+
+    def _announce(self, heads: dict[tuple[int, int], int]) -> None:
+        if self._announcer is not None:
+            self._announcer.announce(heads)
+
+    def _show(self) -> None:
+        snapshot: Snapshot = self.configuration.snapshot
+        self.metrics.show_queue("ingest", self.edge.in_flight, self._config.limits.in_flight)
+        self.metrics.show_queue("ingest_commit", self.log.depth, self.log.capacity)
+        if self._announcer is not None:
+            self.metrics.show_queue("stream", self._announcer.depth, len(snapshot.partners_by_id))
+            self.metrics.hints_dropped.inc(self._announcer.dropped - self._dropped)
+            self._dropped = self._announcer.dropped
+
+    def _trouble(self, what: str, text: str) -> None:
+        if text != self._told:
+            self._told = text
+            self._logger.warning("ingest.trouble", what=what, problem=text)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, without its hands on the process's signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals alone: two servers stop here in an order."""
+        yield
+
+    async def sweep(self) -> None:
+        """Ends what takes too long, once a second; until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(1)
+            now = loop.time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, EdgeProtocol):
+                    connection.enforce(now)
+
+
+async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:
+    """Serves until SIGTERM, SIGINT or `stop`; then drains within the limits' `drain_seconds`.
+
+    Raises: CannotBind; CannotOpen if the master keys are wrong.
+    """
+    stop = stop or asyncio.Event()
+    done = asyncio.Event()
+    door, sides = listening(config), _side_sockets(config)
+    ingest = Ingest(config, stop)
+    loading = asyncio.create_task(ingest.load(door.getsockname()), name="load")
+    loading.add_done_callback(lambda task: stop.set() if not task.cancelled() and task.exception() else None)
+    watching = asyncio.create_task(ingest.watch(), name="watch")
+    side_app = health_app(ingest.health, config.registry)
+    beside = asyncio.create_task(serve(side_app, sides, Limits(), ingest.metrics, done), name="beside")
+    try:
+        with _signals(stop):
+            await serve(ingest.edge, [door], _within_files(config.limits), ingest.metrics, stop)
+    finally:
+        done.set()
+        watching.cancel()
+        await ingest.close()
+        await asyncio.gather(beside, watching, return_exceptions=True)
+        if not loading.done():
+            loading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loading
+
+
+async def serve(
+    app: ASGIApp, sockets: list[socket.socket], limits: Limits, metrics: IngestMetrics, stop: asyncio.Event
+) -> None:
+    """The application is served on the sockets until `stop`; what has begun then gets the drain to end in."""
+    server = _Server(_uvicorn(app, limits, metrics))
+    tasks = [asyncio.create_task(server.serve(sockets)), asyncio.create_task(stop.wait())]
+    sweeping = asyncio.create_task(server.sweep(), name="sweep")
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await tasks[0]
+    finally:
+        for task in (*tasks, sweeping):
+            task.cancel()
+
+
+def _uvicorn(app: ASGIApp, limits: Limits, metrics: IngestMetrics) -> uvicorn.Config:
+    protocol: Any = functools.partial(EdgeProtocol, limits=limits, on_refused=functools.partial(metrics.refuse, NOBODY))
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # its warnings are of invalid requests, which are counted; a line each would fill a disk
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=limits.keep_alive_seconds,
+        timeout_graceful_shutdown=max(1, int(limits.drain_seconds - FLUSH_SECONDS)),
+    )
+
+
+def listening(config: IngestConfig) -> socket.socket:
+    """The public edge's socket. Raises: CannotBind."""
+    return socket.socket(fileno=config.fd) if config.fd is not None else _bound(config.host, config.port)
+
+
+def is_loopback(address: object) -> bool:
+    """Whether only this machine reaches a socket of this address."""
+    try:
+        return ipaddress.ip_address(str(address[0])).is_loopback if isinstance(address, tuple) else True
+    except ValueError:
+        return False
+
+
+def _side_sockets(config: IngestConfig) -> list[socket.socket]:
+    sockets = [_bound(*config.metrics_bind)] if config.metrics_bind else []
+    if config.health_socket is not None:
+        config.health_socket.unlink(missing_ok=True)
+        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        local.bind(str(config.health_socket))
+        local.listen()
+        sockets.append(local)
+    return sockets
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as problem:
+        raise CannotBind(f"cannot listen on {host}:{port}: {problem.strerror or problem}") from problem
+
+
+def _within_files(limits: Limits) -> Limits:
+    """As many connections as this process may open files, after raising that to what it is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return replace(limits, connections=max(1, min(limits.connections, soft - SPARE_FILES)))
+    return limits
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,118 @@
+"""The requests of people that take a while: a row of `replays` with their numbers, in the audit from the beginning.
+
+The numbers are saved beside the work, so an interrupted command leaves a row that says how far it came.
+"""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from storage import audit
+from storage.errors import StorageUnavailable
+from storage.transactions import Store
+
+Kind = Literal["replay", "discard", "backfill"]
+
+BEGIN = sa.text("""
+INSERT INTO replays (kind, actor, selection, why, rate) VALUES (:kind, :actor, CAST(:selection AS jsonb), :why, :rate)
+RETURNING id
+""")
+ADVANCE = sa.text("""
+UPDATE replays SET selected = selected + :selected, done = done + :done, skipped = skipped + :selected - :done
+WHERE id = :id
+""")
+FINISH = sa.text("""
+UPDATE replays SET selected = :selected, done = :done, skipped = :skipped, failed = :failed,
+                   state = 'finished', finished_at = now()
+WHERE id = :id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What came of a request: deliveries. `why` says how many were skipped for which reason."""
+
+    id: int | None = None
+    selected: int = 0
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    dry_run: bool = False
+    why: dict[str, int] = field(default_factory=dict)
+
+
+Tell = Callable[[Counts], None]
+
+
+def silence(counts: Counts) -> None:
+    """Tells nobody."""
+
+
+def begin(
+    connection: sa.Connection,
+    kind: Kind,
+    actor: str,
+    selection: Mapping[str, Any],
+    subjects: Sequence[str],
+    *,
+    why: str | None = None,
+    rate: float | None = None,
+) -> int:
+    """The request's id: it stands in its row and in the audit, once per subject."""
+    row = {"kind": kind, "actor": actor, "selection": json.dumps(dict(selection)), "why": why, "rate": rate}
+    identity = int(connection.execute(BEGIN, row).scalar_one())
+    details = {"id": identity} | ({"why": why} if why else {})
+    for subject in subjects:
+        audit.record(connection, actor, kind, subject, details)
+    return identity
+
+
+def advance(connection: sa.Connection, identity: int, *, selected: int, done: int) -> None:
+    """A chunk's numbers are in the request's row, if the chunk commits."""
+    connection.execute(ADVANCE, {"id": identity, "selected": selected, "done": done})
+
+
+class Request:
+    """A request while it is worked off. Leaving the block finishes its row, however it is left."""
+
+    __slots__ = ("_store", "counts")
+
+    def __init__(self, store: Store, identity: int) -> None:
+        self._store = store
+        self.counts = Counts(identity)
+
+    def __enter__(self) -> "Request":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(StorageUnavailable) if kind else contextlib.nullcontext():
+            self._store.run(self._finish)
+
+    def count(self, selected: int, done: int, why_not: Iterable[str]) -> None:
+        """So many more were selected and done; the rest was skipped for these reasons."""
+        reasons = Counter(why_not)
+        now = self.counts
+        self.counts = replace(
+            now,
+            selected=now.selected + selected,
+            done=now.done + done,
+            skipped=now.skipped + reasons.total(),
+            why=dict(Counter(now.why) + reasons),
+        )
+
+    def settle(self, delivered: int, failed: int) -> None:
+        """Of what was re-queued so many were delivered so far, so many parked again."""
+        self.counts = replace(self.counts, done=delivered, failed=failed)
+
+    def _finish(self, connection: sa.Connection) -> None:
+        now = self.counts
+        row = {"id": now.id, "selected": now.selected, "done": now.done, "skipped": now.skipped, "failed": now.failed}
+        connection.execute(FINISH, row)

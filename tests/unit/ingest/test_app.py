@@ -1,0 +1,457 @@
+"""Every answer of `POST /in/{partner}`, and what each leaves behind."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from domain.events import place_of, unpack_headers
+from domain.partners import Partner
+from domain.verification import Draft, find_scheme, schemes
+from ingest.app import Edge
+from ingest.health import Health, health_app
+from ingest.limits import Limits
+from ingest.metrics import IngestMetrics
+from storage.configuration import EMPTY, Snapshot
+from storage.errors import StorageUnavailable
+from storage.groupcommit import QueueFull
+from storage.log import Answer, Arrival
+
+NOW = 1_700_000_000.0
+RECEIVED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+ACME = Partner(
+    1, "acme", 3, "active", "none", {}, (), 100, "reject", None, 1000,
+    dedupe="header:webhook-id", type="json:/type", order_key="json:/customer",
+)  # fmt: skip
+SIGNED = replace(ACME, id=2, name="signed", verify="standard", secrets=(SECRET,))
+OCTO = replace(
+    ACME, id=3, name="octo", verify="github", secrets=("s",), dedupe="header:X-GitHub-Delivery",
+    type="header:X-GitHub-Event", order_key="none", state="paused",
+)  # fmt: skip
+
+
+class FakeLog:
+    """Numbers arrivals as the real one does; `say` replaces its answer."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[Arrival] = []
+        self.say: Callable[[Arrival], Answer] = self._number
+
+    async def accept(self, arrival: Arrival) -> Answer:
+        await asyncio.sleep(0)
+        return self.say(arrival)
+
+    def _number(self, arrival: Arrival) -> Answer:
+        for number, known in enumerate(self.arrivals, 1):
+            if arrival.digest is not None and (known.partner_id, known.digest) == (arrival.partner_id, arrival.digest):
+                return Answer("repeat", number, RECEIVED_AT, known.body != arrival.body, None)
+        self.arrivals.append(arrival)
+        return Answer("stored", len(self.arrivals), RECEIVED_AT, False, None)
+
+
+class FakeConfiguration:
+    """What is configured."""
+
+    def __init__(self, *partners: Partner) -> None:
+        self.snapshot = EMPTY
+        self.set(*partners)
+
+    def set(self, *partners: Partner) -> None:
+        by_name = {partner.name: partner for partner in partners}
+        self.snapshot = replace(EMPTY, version=self.snapshot.version + 1, partners=by_name)
+
+
+class Stand:
+    """An edge on fakes, and a client for it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.log, self.configuration = FakeLog(), FakeConfiguration(ACME, SIGNED, OCTO)
+        self.health = Health(storing=True)
+        self.edge = Edge(
+            self.log, self.configuration, schemes(), IngestMetrics(self.registry), health_app(lambda: self.health),
+            Limits(in_flight=10, body_bytes=5000), clock=lambda: NOW,
+        )  # fmt: skip
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.edge), base_url="http://edge")
+
+    async def post(self, path: str = "/in/acme", body: Any = b"{}", **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.client.post(path, content=body, headers=named)
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[Stand]:
+    stand = Stand()
+    async with stand.client:
+        yield stand
+    assert (stand.edge.in_flight, stand.edge.held_bytes) == (0, 0)  # whatever happened, nothing is held for ever
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def problem(answer: httpx.Response, status: int, reason: str) -> dict[str, Any]:
+    """The problem document, checked against RFC 9457."""
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["status"] == status
+    assert document["reason"] == reason
+    assert document["type"] == "about:blank"
+    assert document["title"]
+    assert document["detail"]
+    return document
+
+
+async def test_a_stored_event_is_answered_with_its_id_and_number(stand: Stand) -> None:
+    answer = await stand.post(body=b'{"type":"order.created","customer":7}')
+
+    assert answer.status_code == 202
+    assert answer.headers["content-type"] == "application/json"
+    document = answer.json()
+    assert document == {"event": document["event"], "sequence": 1, "duplicate": False}
+    place = place_of(document["event"])
+    assert (place.partner_id, place.sequence, place.received_at) == (1, 1, RECEIVED_AT)
+    assert stand.counted("hookyard_events_accepted_total", partner="acme") == 1
+
+
+async def test_what_is_stored_is_what_was_received(stand: Stand) -> None:
+    body = b'\xff\x00{"type" : "odd"'
+
+    answer = await stand.client.post(
+        "/in/acme?a=%20&a=b", content=body, headers=[(b"X-Dup", b"1"), (b"X-Dup", b"2"), (b"X-Raw", b"caf\xe9")]
+    )
+
+    assert answer.status_code == 202
+    (arrival,) = stand.log.arrivals
+    assert (arrival.body, arrival.query, arrival.partner_id, arrival.shard) == (body, b"a=%20&a=b", 1, 3)
+    assert (arrival.type, arrival.order_key, arrival.digest) == (None, None, None)
+    kept = [header for header in unpack_headers(arrival.headers) if header[0].startswith(b"x-")]
+    assert kept == [(b"x-dup", b"1"), (b"x-dup", b"2"), (b"x-raw", b"caf\xe9")]
+
+
+async def test_type_order_key_and_identity_are_read_at_the_door(stand: Stand) -> None:
+    await stand.post(body=b'{"type":"order.created","customer":7}', webhook_id="m1")
+    await stand.post(body=b'{"type":"a\\u0000b","customer":[]}')
+
+    first, second = stand.log.arrivals
+    assert first.type == "order.created"
+    assert first.order_key
+    assert len(first.digest or b"") == 32
+    assert (second.type, second.order_key, second.digest) == (None, None, None)
+
+
+async def test_credentials_are_neither_stored_nor_passed_on(stand: Stand) -> None:
+    await stand.post(authorization="Bearer hunter2", cookie="s=hunter2", proxy_authorization="hunter2", x_ok="1")
+
+    (arrival,) = stand.log.arrivals
+    assert b"hunter2" not in arrival.headers
+    assert b"x-ok:1" in arrival.headers
+
+
+async def test_a_repeat_is_answered_with_the_first_events_place(stand: Stand) -> None:
+    first = await stand.post(body=b"1", webhook_id="m1")
+    again = await stand.post(body=b"1", webhook_id="m1")
+    other = await stand.post(body=b"2", webhook_id="m1")
+
+    assert again.status_code == other.status_code == 202
+    assert again.json() == other.json() == first.json() | {"duplicate": True}
+    assert stand.counted("hookyard_events_accepted_total", partner="acme") == 1
+    assert stand.counted("hookyard_events_duplicate_total", partner="acme") == 2
+    assert stand.counted("hookyard_events_conflicting_total", partner="acme") == 1
+
+
+async def test_a_paused_partner_goes_on_being_accepted(stand: Stand) -> None:
+    headers = find_scheme("github").sign(Draft(b"{}", "s", {}, NOW, "d-1", "ping"))
+
+    answer = await stand.client.post("/in/octo", content=b"{}", headers=dict(headers))
+
+    assert answer.status_code == 202
+    (arrival,) = stand.log.arrivals
+    assert arrival.type == "ping"
+    assert arrival.digest is not None
+
+
+async def test_every_failed_proof_gets_the_same_answer_and_its_reason_is_counted(stand: Stand) -> None:
+    good = dict(find_scheme("standard").sign(Draft(b"{}", SECRET, {}, NOW, "m1", None)))
+    stale = dict(find_scheme("standard").sign(Draft(b"{}", SECRET, {}, NOW - 3600, "m1", None)))
+
+    answers = [
+        await stand.client.post("/in/signed", content=b"{}"),
+        await stand.client.post("/in/signed", content=b"{}", headers=good | {"webhook-signature": "v1,AAAA"}),
+        await stand.client.post("/in/signed", content=b"[]", headers=good),
+        await stand.client.post("/in/signed", content=b"{}", headers=stale),
+        await stand.client.post(
+            "/in/signed", content=b"{}", headers=_raw(good | {"webhook-signature": "v1,\xe9"})
+        ),
+    ]  # fmt: skip
+
+    told = [problem(answer, 401, "unauthenticated") for answer in answers]
+    assert all(document == told[0] for document in told)
+    assert stand.counted("hookyard_verification_failures_total", partner="signed", reason="mismatch") == 3
+    assert stand.counted("hookyard_verification_failures_total", partner="signed", reason="missing") == 1
+    assert stand.counted("hookyard_verification_failures_total", partner="signed", reason="stale") == 1
+    assert stand.counted("hookyard_events_refused_total", partner="signed", reason="unauthenticated") == 5
+    assert not stand.log.arrivals
+    assert (await stand.client.post("/in/signed", content=b"{}", headers=good)).status_code == 202
+
+
+async def test_a_proof_over_a_large_body_is_judged_beside_the_loop(stand: Stand) -> None:
+    stand.configuration.set(replace(SIGNED, max_body=4 << 20))
+    stand.edge.limits = Limits()
+    body = b"x" * (3 << 20)
+    headers = dict(find_scheme("standard").sign(Draft(body, SECRET, {}, NOW, "m1", None)))
+
+    assert (await stand.client.post("/in/signed", content=body, headers=headers)).status_code == 202
+    assert (await stand.client.post("/in/signed", content=body + b"y", headers=headers)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/in/nobody", "/in/", "/in/ACME", "/in/acme/", "/in/acme%0a", "/in/%00", "/in/..%2fetc", "/in/a:b*",
+     "/in/" + "n" * 4000, "/in/%C3%A9", "/in/acme/x"],
+)  # fmt: skip
+async def test_an_unknown_partner_is_not_found_and_leaves_no_label(stand: Stand, path: str) -> None:
+    problem(await stand.post(path), 404, "unknown_partner")
+
+    assert stand.counted("hookyard_events_refused_total", partner="", reason="unknown_partner") == 1
+    assert not stand.log.arrivals
+
+
+@pytest.mark.parametrize("path", ["/in", "/nowhere", "/"])
+async def test_there_is_nothing_elsewhere(stand: Stand, path: str) -> None:
+    problem(await stand.post(path), 404, "not_found")
+    problem(await stand.client.get(path), 404, "not_found")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"])
+async def test_every_method_but_post_is_refused_with_what_is_allowed(stand: Stand, method: str) -> None:
+    answer = await stand.client.request(method, "/in/acme")
+
+    assert answer.headers["allow"] == "POST"
+    if method != "HEAD":
+        problem(answer, 405, "method_not_allowed")
+    assert answer.status_code == 405
+    assert not stand.log.arrivals
+
+
+async def test_the_limit_itself_is_allowed_and_one_byte_more_is_not(stand: Stand) -> None:
+    assert (await stand.post(body=b"x" * 1000)).status_code == 202
+
+    problem(await stand.post(body=b"x" * 1001), 413, "too_large")
+    assert stand.counted("hookyard_events_refused_total", partner="acme", reason="too_large") == 1
+
+
+async def test_a_chunked_body_is_cut_as_soon_as_the_limit_is_passed(stand: Stand) -> None:
+    taken = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while taken < 100 << 20:
+            taken += 1 << 16
+            yield b"x" * (1 << 16)
+
+    answer = await stand.post(body=endless())
+
+    problem(answer, 413, "too_large")
+    assert answer.headers["connection"] == "close"
+    assert taken <= 10 << 20  # the rest of the bounded farewell
+    assert not stand.log.arrivals
+
+
+async def test_a_declared_body_beyond_the_limit_is_refused_before_it_is_sent(stand: Stand) -> None:
+    asked = False
+
+    async def waits() -> AsyncIterator[bytes]:
+        nonlocal asked
+        asked = True
+        yield b"x"
+
+    answer = await stand.client.post(
+        "/in/acme", content=waits(), headers={"content-length": "1001", "expect": "100-continue"}
+    )
+
+    problem(answer, 413, "too_large")
+    assert answer.headers["connection"] == "close"
+
+
+async def test_another_transfer_coding_than_chunked_is_refused(stand: Stand) -> None:
+    problem(await stand.post(transfer_encoding="gzip, chunked"), 400, "malformed")
+
+
+@pytest.mark.parametrize(("status", "reason"), [("backlog_full", "backlog_full"), ("rate_limited", "rate_limited")])
+async def test_a_refusal_of_the_log_says_when_to_come_back(stand: Stand, status: Any, reason: str) -> None:
+    stand.log.say = lambda arrival: Answer(status, 0, None, False, 17)
+
+    answer = await stand.post()
+
+    problem(answer, 429, reason)
+    assert answer.headers["retry-after"] == "17"
+    assert stand.counted("hookyard_events_refused_total", partner="acme", reason=reason) == 1
+
+
+async def test_a_partner_removed_meanwhile_is_not_found(stand: Stand) -> None:
+    stand.log.say = lambda arrival: Answer("unknown_partner", 0, None, False, None)
+
+    problem(await stand.post(), 404, "unknown_partner")
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (StorageUnavailable("away"), "unavailable"),
+        (QueueFull("full"), "overloaded"),
+        (RuntimeError("bug"), "unavailable"),
+    ],
+)
+async def test_what_is_not_known_to_be_stored_is_a_503_never_a_500(
+    stand: Stand, failure: Exception, reason: str
+) -> None:
+    def fail(arrival: Arrival) -> Answer:
+        raise failure
+
+    stand.log.say = fail
+
+    answer = await stand.post()
+
+    problem(answer, 503, reason)
+    assert int(answer.headers["retry-after"]) > 0
+    assert "away" not in answer.text
+
+
+async def test_without_a_configuration_nobody_is_called_unknown(stand: Stand) -> None:
+    stand.configuration.snapshot = EMPTY
+
+    answer = await stand.post("/in/acme")
+
+    problem(answer, 503, "unavailable")
+    assert answer.headers["retry-after"]
+
+
+async def test_an_edit_is_effective_with_the_next_request(stand: Stand) -> None:
+    assert (await stand.post()).status_code == 202
+
+    stand.configuration.set(replace(ACME, max_body=1))
+
+    problem(await stand.post(body=b"xx"), 413, "too_large")
+
+
+async def test_settings_of_a_later_version_are_a_503(stand: Stand) -> None:
+    stand.configuration.set(replace(ACME, verify="not-known-yet"))
+
+    problem(await stand.post(), 503, "unavailable")
+
+
+async def test_beyond_its_bound_of_requests_the_edge_refuses_and_recovers(stand: Stand) -> None:
+    gate = asyncio.Event()
+    real = stand.log.accept
+
+    async def wait(arrival: Arrival) -> Answer:
+        await gate.wait()
+        return await real(arrival)
+
+    stand.log.accept = wait  # type: ignore[method-assign]
+    posts = [asyncio.create_task(stand.post()) for _ in range(30)]
+    while sum(post.done() for post in posts) < 20:
+        await asyncio.sleep(0)
+    gate.set()
+    answers = await asyncio.gather(*posts)
+
+    refused = [answer for answer in answers if answer.status_code != 202]
+    assert len(refused) == 20
+    for answer in refused:
+        problem(answer, 503, "overloaded")
+        assert answer.headers["retry-after"] == "1"
+    assert (await stand.post()).status_code == 202
+
+
+async def test_beyond_its_bound_of_bytes_the_edge_refuses_and_recovers(stand: Stand) -> None:
+    gate = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x" * 900
+        await gate.wait()
+        yield b"x"
+
+    posts = [asyncio.create_task(stand.post(body=slow())) for _ in range(8)]
+    while stand.edge.held_bytes < 4500 or not any(post.done() for post in posts):
+        await asyncio.sleep(0)
+    gate.set()
+    answers = await asyncio.gather(*posts)
+
+    assert {answer.status_code for answer in answers} == {202, 503}
+    assert sum(answer.status_code == 202 for answer in answers) == 5
+    assert (await stand.post()).status_code == 202
+
+
+async def test_a_sender_that_leaves_in_mid_upload_stores_nothing(stand: Stand) -> None:
+    messages = [{"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/in/acme", "query_string": b"", "headers": []}
+    await stand.edge(scope, receive, send)
+
+    assert not sent
+    assert not stand.log.arrivals
+    assert stand.counted("hookyard_events_refused_total", partner="acme", reason="disconnected") == 1
+
+
+async def test_a_request_cut_off_by_the_end_of_the_drain_is_told_503(stand: Stand) -> None:
+    sent: list[Any] = []
+    waiting = asyncio.Event()
+
+    async def receive() -> Any:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/in/acme", "query_string": b"", "headers": []}
+    task = asyncio.create_task(stand.edge(scope, receive, send))
+    await waiting.wait()
+    task.cancel()
+    await task
+
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["reason"] == "unavailable"
+
+
+async def test_health_tells_whether_events_can_be_stored(stand: Stand) -> None:
+    assert (await stand.client.get("/health/live")).json() == {"status": "live"}
+    assert (await stand.client.get("/health/ready")).json() == {"status": "ready", "amiss": []}
+
+    stand.health = Health(storing=True, amiss=("redis away",))
+    degraded = await stand.client.get("/health/ready")
+    assert (degraded.status_code, degraded.json()["status"]) == (200, "degraded")
+
+    stand.health = Health(storing=False, amiss=("database away",))
+    unready = await stand.client.get("/health/ready")
+    assert (unready.status_code, unready.json()) == (503, {"status": "unready", "amiss": ["database away"]})
+    assert (await stand.client.get("/health/live")).status_code == 200
+
+
+async def test_metrics_never_show_on_the_public_edge(stand: Stand) -> None:
+    problem(await stand.client.get("/metrics"), 404, "not_found")
+
+
+def test_the_empty_snapshot_is_the_version_before_the_first() -> None:
+    assert isinstance(EMPTY, Snapshot)
+    assert EMPTY.version == 0

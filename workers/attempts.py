@@ -1,0 +1,347 @@
+"""One attempt from its claim to its record: claim, send, ask the state machine, journal; and the rescue of those whose
+worker vanished.
+
+The lane's next claim is submitted in the same turn of the loop as the outcome before it, so both share a commit.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from delivery.classify import Evidence, Meaning, Verdict, classify
+from delivery.client import Client
+from delivery.exchange import Exchange, Outcome
+from delivery.request import Subject, build_request
+from domain import lifecycle
+from domain.destinations import Destination
+from domain.events import event_id, unpack_headers
+from domain.lifecycle import Delivery, Fact, ParkReason, Policy, State, transition
+from domain.retry import retry_after, retry_in
+from domain.version import VERSION
+from storage import lanes as storage
+from storage.configuration import Snapshot
+from storage.errors import BadData, StorageUnavailable
+from storage.lanes import Begun, Claim, Open, Saved
+from workers.feed import Feed
+from workers.gates import Gates
+from workers.journal import Item, Journal, boot_seconds
+from workers.lane import Entry, Lane
+from workers.metrics import Metrics
+from workers.turns import FULL_PAUSE_SECONDS, Turns, Turnstile
+
+EVIDENCE = {Evidence.GOOD: 1, Evidence.NONE: 0, Evidence.BAD: -1}
+START_GRACE_SECONDS = 2.0
+"""An attempt may start so long after its claim first went to the database; its successor waits this and the timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """An attempt that was begun."""
+
+    lane: Lane
+    entry: Entry
+    turnstile: Turnstile
+    probe: UUID | None
+    token: UUID
+    item: Item
+    destination: Destination
+
+
+class Attempts:
+    """The attempts of one lease."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        journal: Journal,
+        feed: Feed,
+        snapshot: Callable[[], Snapshot],
+        lease_ends: Callable[[], float],
+        withheld: Callable[[str, dict[str, str]], frozenset[bytes]],
+        on_gone: Callable[[int], None],
+        on_crash: Callable[[BaseException], None],
+        metrics: Metrics,
+        log: Any,
+    ) -> None:
+        self._client, self._journal, self._feed, self._snapshot = client, journal, feed, snapshot
+        self._lease_ends, self._withheld, self._on_gone, self._on_crash = lease_ends, withheld, on_gone, on_crash
+        self._metrics, self._log = metrics, log
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._stopping = False
+        self.turns: Turns
+        self.gates: Gates
+
+    @property
+    def running(self) -> int:
+        """Attempts between claim and outcome."""
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Runs beside the rest and ends with this lease."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def begin(self, turnstile: Turnstile, lane: Lane, entry: Entry, probe: UUID | None) -> None:
+        """The entry is claimed and, once that is committed, sent."""
+        destination = self._snapshot().destinations_by_id[turnstile.id]
+        token = probe or uuid4()
+        budget_ms = int((START_GRACE_SECONDS + destination.timeout.total_seconds()) * 1000)
+        item = Item(Claim(entry.partner_id, turnstile.id, entry.sequence, entry.received_at, token, budget_ms))
+        fate = self._journal.submit(item)
+        self._feed.entries -= 1
+        self.spawn(self._fly(Flight(lane, entry, turnstile, probe, token, item, destination), fate))
+
+    def rescue(self, lane: Lane, row: Open) -> None:
+        """The attempt of a vanished worker is written off once its whole budget has passed on this machine's clock."""
+        self.spawn(self._rescue(lane, row))
+
+    async def stop(self, seconds: float) -> None:
+        """Attempts under way finish within that time or are recorded as interrupted; nothing is in flight afterwards."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=3)
+
+    def abandon(self) -> None:
+        """The lease is lost: whatever runs ends, and nothing of it is recorded."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait(self) -> None:
+        """Everything abandoned has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+
+    # --- one attempt ----------------------------------------------------------------------------------
+
+    async def _fly(self, flight: Flight, fate: "asyncio.Future[Saved | Begun]") -> None:
+        copy = asyncio.ensure_future(self._feed.copy_of(flight.entry)) if flight.entry.copy is None else None
+        begun = cast(Begun, await fate)
+        if begun.refusal is not None:
+            if copy is not None:
+                copy.cancel()
+            self._refused(flight, begun)
+            return
+        begun_delivery = transition(flight.entry.delivery, lifecycle.Begun(flight.token), self._policy(flight))
+        begun_delivery = replace(begun_delivery, attempts=begun.number)
+        exchange, note = await self._exchange(flight, begun.number, copy)
+        await self._land(flight, begun_delivery, exchange, note)
+
+    async def _exchange(
+        self, flight: Flight, number: int, copy: "asyncio.Task[Any] | None"
+    ) -> tuple[Exchange, str | None]:
+        """What came of the request; cancelled while stopping it counts as interrupted."""
+        try:
+            if copy is not None:
+                await copy
+            return await self._send(flight, number)
+        except StorageUnavailable:
+            return Exchange(Outcome.WITHDRAWN, 0), None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._stopping or task is None:
+                raise
+            task.uncancel()
+            return Exchange(Outcome.INTERRUPTED, 0, error="the worker was stopped"), None
+        except Exception as problem:  # a defect of ours costs this delivery an attempt, not its neighbours their worker
+            self._log.exception("attempt.broken", destination=flight.destination.name)
+            return Exchange(Outcome.UNDELIVERABLE, 0, error=f"internal error: {type(problem).__name__}"), None
+
+    async def _send(self, flight: Flight, number: int) -> tuple[Exchange, str | None]:
+        entry, copy = flight.entry, flight.entry.copy
+        if copy is None:
+            return Exchange(Outcome.UNDELIVERABLE, 0, error="the event is no longer stored"), None
+        snapshot = self._snapshot()
+        partner = snapshot.partners_by_id[entry.partner_id]
+        start_by = (flight.item.sent_at or 0.0) + START_GRACE_SECONDS
+        subject = Subject(
+            event_id(entry.partner_id, entry.sequence, entry.received_at),
+            partner.name,
+            entry.sequence,
+            copy.type,
+            unpack_headers(copy.headers),
+            copy.body,
+            self._withheld(partner.verify, partner.verify_options),
+        )
+        replay = entry.delivery.replay_id
+        built = build_request(
+            subject,
+            flight.destination,
+            attempt=number,
+            replay=None if replay is None else f"rpl_{replay}",
+            timestamp=int(time.time()),
+            version=VERSION,
+            may_start=lambda: boot_seconds() < min(start_by, self._lease_ends()),
+        )
+        dropped = b", ".join(built.dropped).decode("ascii", "replace")
+        note = f"headers not passed on, because not printable ASCII: {dropped}"[:500] if dropped else None
+        return await self._client.send(built.outgoing), note
+
+    async def _land(self, flight: Flight, begun: Delivery, exchange: Exchange, note: str | None) -> None:
+        """The outcome is journaled, the slot given back and the lane's next begun, all in one turn of the loop."""
+        verdict = classify(exchange, flight.destination.park_on)
+        after = transition(begun, self._fact(flight, begun, verdict), self._policy(flight))
+        entry, lane = flight.entry, flight.lane
+        outcome = storage.Outcome(
+            entry.partner_id,
+            entry.destination_id,
+            entry.sequence,
+            entry.received_at,
+            after,
+            EVIDENCE[verdict.evidence],
+            exchange.outcome.value,
+            begun.attempts,
+            exchange.duration_ms,
+            exchange.status,
+            exchange.error,
+            note,
+            exchange.snippet or None,
+        )
+        fate = self._journal.submit(Item(outcome))
+        self._feed.drop_copy(entry)
+        lane.end(entry, after, asyncio.get_running_loop().time())
+        self._feed.entries += after.state is State.QUEUED
+        self._learn(flight, verdict)
+        self.turns.release(flight.turnstile)
+        self._go_on(lane)
+        await self._recorded(flight, outcome, fate)
+
+    def _learn(self, flight: Flight, verdict: Verdict) -> None:
+        if verdict.meaning is Meaning.DELIVERED:
+            flight.turnstile.succeeded_at = asyncio.get_running_loop().time()
+        self.gates.observe(flight.turnstile, verdict, flight.probe)
+        if verdict.meaning is Meaning.GONE:
+            self._on_gone(flight.destination.id)
+
+    async def _recorded(self, flight: Flight, outcome: storage.Outcome, fate: "asyncio.Future[Saved | Begun]") -> None:
+        try:
+            saved = cast(Saved, await fate)
+        except BadData:  # only its texts can be to blame (P17): the outcome itself must not be lost
+            plain = replace(outcome, error="unprintable", note=None, answer=None)
+            saved = cast(Saved, await self._journal.submit(Item(plain)))
+        if not saved.saved:
+            self._feed.reread(flight.lane)
+            return
+        self._metrics.attempted(flight.destination.name, outcome, saved.lag_ms)
+        self._log.log(
+            20 if outcome.outcome != "success" else 10,
+            "delivery.attempted",
+            event_id=event_id(outcome.partner_id, outcome.sequence, outcome.received_at),
+            destination=flight.destination.name,
+            attempt=outcome.number,
+            outcome=outcome.outcome,
+            status=outcome.status,
+            error=outcome.error,
+            duration_ms=outcome.duration_ms,
+            state=outcome.after.state.value,
+            park_reason=outcome.after.park_reason,
+        )
+
+    def _refused(self, flight: Flight, begun: Begun) -> None:
+        """The claim was not granted: the slot goes back, and what was wrong is looked at."""
+        lane, entry, turnstile = flight.lane, flight.entry, flight.turnstile
+        lane.end(entry, entry.delivery, asyncio.get_running_loop().time())
+        self._feed.entries += 1
+        if flight.probe is not None:
+            self.gates.observe(turnstile, Verdict(Meaning.WITHDRAWN, Evidence.NONE), flight.probe)
+        match begun.refusal:
+            case "full":
+                self.turns.block(turnstile, FULL_PAUSE_SECONDS)
+            case "rate":
+                self.turns.block(turnstile, min(1.0, max(0.01, 1 / (flight.destination.rate or 100))))
+            case "breaker":
+                self.turns.block(turnstile, FULL_PAUSE_SECONDS)
+            case "held":
+                self.turns.block(turnstile, 0.5)  # the configuration in force here is about to say so too
+            case _:
+                self._feed.reread(lane)
+        self.turns.release(turnstile)
+        self._go_on(lane)
+
+    def _go_on(self, lane: Lane) -> None:
+        self._feed.read_on(lane)
+        self.turns.want(lane)
+
+    # --- deciding -------------------------------------------------------------------------------------
+
+    def _policy(self, flight: Flight) -> Policy:
+        """By the destination's settings as they are now, not as they were at the claim."""
+        return self._policy_of(flight.turnstile.id, flight.entry)
+
+    def _policy_of(self, destination_id: int, entry: Entry) -> Policy:
+        snapshot = self._snapshot()
+        destination = snapshot.destinations_by_id[destination_id]
+        closing = None
+        if destination_id in snapshot.removed_destinations:
+            closing = ParkReason.DESTINATION_REMOVED
+        elif destination.state == "suspended":
+            closing = ParkReason.DESTINATION_SUSPENDED
+        return Policy(destination.max_attempts, destination.on_park == "hold" and entry.is_strict, closing)
+
+    def _fact(self, flight: Flight, begun: Delivery, verdict: Verdict) -> Fact:
+        match verdict.meaning:
+            case Meaning.DELIVERED:
+                return lifecycle.Acknowledged()
+            case Meaning.FAILED:
+                policy = self._snapshot().destinations_by_id[flight.turnstile.id]
+                base, factor, cap = policy.retry_base, policy.retry_factor, policy.retry_cap
+                asked = retry_after(verdict.asked, datetime.now(UTC)) if verdict.asked else None
+                jitter = random.uniform(-1, 1)  # noqa: S311 - spreads retries, keeps no secret
+                return lifecycle.Failed(retry_in(begun.failures + 1, base, factor, cap, jitter, asked))
+            case Meaning.REJECTED:
+                return lifecycle.Rejected()
+            case Meaning.GONE:
+                return lifecycle.Gone()
+            case Meaning.UNDELIVERABLE:
+                return lifecycle.Unsendable()
+            case Meaning.WITHDRAWN:
+                return lifecycle.Withdrawn()
+            case Meaning.INTERRUPTED:
+                return lifecycle.Interrupted()
+
+    # --- rescue ---------------------------------------------------------------------------------------
+
+    async def _rescue(self, lane: Lane, row: Open) -> None:
+        await asyncio.sleep(row.budget_ms / 1000)
+        entry = lane.flying[row.sequence]
+        after = transition(row.delivery, lifecycle.Lost(), self._policy_of(entry.destination_id, entry))
+        outcome = storage.Outcome(
+            entry.partner_id,
+            entry.destination_id,
+            entry.sequence,
+            entry.received_at,
+            after,
+            0,
+            "lost",
+            row.delivery.attempts,
+            row.budget_ms,
+            None,
+            "its worker vanished; what the destination did is unknown",
+            None,
+            None,
+        )
+        saved = cast(Saved, await self._journal.submit(Item(outcome)))
+        lane.end(entry, after, asyncio.get_running_loop().time())
+        self._feed.entries += after.state is State.QUEUED
+        if not saved.saved:
+            self._feed.reread(lane)
+            return
+        destination = self._snapshot().destinations_by_id[entry.destination_id]
+        self._metrics.attempted(destination.name, outcome, None)
+        self._go_on(lane)
+
+    def _ended(self, task: "asyncio.Task[object]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self._on_crash(problem)  # a lost lease or a defect ends the tenure; its lanes are taken up anew

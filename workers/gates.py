@@ -1,0 +1,116 @@
+"""This worker's view of the destinations' gates: evidence goes in, breakers open, one probe goes out, the poll corrects.
+
+The row is the truth (storage/gates.py); what is kept here saves asking it before every attempt.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from delivery import breaker as breakers
+from delivery.breaker import Row
+from delivery.classify import Verdict
+from domain.destinations import Destination
+from storage import gates
+from storage.database import Connection
+from storage.errors import StorageUnavailable
+from workers.turns import Turns, Turnstile
+
+PROBE_SLACK = timedelta(seconds=5)  # beyond the probe's own budget, for its claim and its outcome
+
+
+class Gates:
+    """Keeps the breakers of `turns` in step with their rows. `on_change` is told of each change of state."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        turns: Turns,
+        find: Callable[[int], Destination | None],
+        spawn: Callable[[Coroutine[Any, Any, object]], None],
+        on_change: Callable[[int, str], None],
+    ) -> None:
+        self._connection, self._turns, self._find, self._spawn, self._on_change = (
+            connection,
+            turns,
+            find,
+            spawn,
+            on_change,
+        )
+        self._asking: set[int] = set()
+        self._clock = (0.0, datetime.fromtimestamp(0, UTC))  # this loop's time, and the database's at that moment
+
+    def now(self) -> datetime:
+        """The database's time, as this process's monotonic clock carries it on."""
+        read_at, moment = self._clock
+        return moment + timedelta(seconds=asyncio.get_running_loop().time() - read_at)
+
+    async def refresh(self) -> None:
+        """Every breaker here is as its row says. Raises: StorageUnavailable."""
+        moment = await gates.database_now(self._connection)
+        self._clock = (asyncio.get_running_loop().time(), moment)
+        turnstiles = self._turns.turnstiles
+        doubtful = [turnstile.id for turnstile in turnstiles.values() if turnstile.breaker.row.state != "closed"]
+        for destination_id, state, opened, token, until, closed, version in await gates.read(
+            self._connection, doubtful
+        ):
+            row = Row(cast(breakers.State, state), opened, token, until, closed, version)
+            self._follow(self._turns.turnstile(destination_id), row)
+
+    def observe(self, turnstile: Turnstile, verdict: Verdict, probe: UUID | None) -> None:
+        """What an attempt's end says of the destination."""
+        if probe is not None:
+            self._spawn(self._end_probe(turnstile, probe, verdict))
+            return
+        turnstile.breaker.record(verdict.evidence)
+        if turnstile.breaker.should_open:
+            row = breakers.opened(turnstile.breaker.row, self.now())
+            self._follow(turnstile, row)
+            self._spawn(self._change(turnstile, row))
+
+    def want_probe(self, turnstile: Turnstile) -> None:
+        """A lane waits behind a breaker: a probe is asked for when the reset time is over."""
+        if turnstile.id not in self._asking:
+            self._asking.add(turnstile.id)
+            self._spawn(self._ask_for_probe(turnstile))
+
+    async def _ask_for_probe(self, turnstile: Turnstile) -> None:
+        try:
+            due = turnstile.breaker.probe_at
+            await asyncio.sleep(max(0.02, (due - self.now()).total_seconds()) if due is not None else 0.1)
+            destination = self._find(turnstile.id)
+            due = turnstile.breaker.probe_at
+            if destination is None or due is None or due > self.now() or not turnstile.lanes:
+                return
+            token = uuid4()
+            row = breakers.probing(turnstile.breaker.row, token, self.now() + destination.timeout + PROBE_SLACK)
+            if await self._change(turnstile, row):
+                self._follow(turnstile, row)
+                turnstile.probe = token
+        finally:
+            self._asking.discard(turnstile.id)
+            self._turns.wake(turnstile)
+
+    async def _end_probe(self, turnstile: Turnstile, token: UUID, verdict: Verdict) -> None:
+        if turnstile.breaker.row.probe == token:
+            row = turnstile.breaker.after_probe(verdict, self.now())
+            if await self._change(turnstile, row):
+                self._follow(turnstile, row)
+        self._turns.wake(turnstile)
+
+    async def _change(self, turnstile: Turnstile, row: Row) -> bool:
+        """Whether the stored row is this one now. While the database is away nobody changes it, and the poll will tell."""
+        values = (turnstile.id, row.state, row.opened_at, row.probe, row.probe_until, row.closed_at, row.version)
+        with contextlib.suppress(StorageUnavailable):
+            return await gates.change(self._connection, values)
+        return False
+
+    def _follow(self, turnstile: Turnstile, row: Row) -> None:
+        before = turnstile.breaker.row.state
+        turnstile.breaker.observe(row)
+        if turnstile.breaker.row.state != before:
+            self._on_change(turnstile.id, turnstile.breaker.row.state)
+            self._turns.wake(turnstile)

@@ -1,0 +1,137 @@
+"""The worker process: one tenure after the other, until it is told to stop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from delivery.client import Client
+from storage.configuration import Configuration
+from storage.errors import LeaseLost, StorageUnavailable
+from storage.hints import Keys, Listener
+from storage.secrets import Vault
+from workers.metrics import Metrics
+from workers.tenure import Means, Tenure
+
+SHOW_SECONDS = 0.5
+AGAIN_SECONDS = 0.5
+DRAIN_SECONDS = 25.0  # of the 35 a stop may take; the rest is for the journal and the lease
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What a worker process is told."""
+
+    database_url: str
+    redis_url: str
+    master_keys: Sequence[bytes]
+    allow_networks: tuple[IPv4Network | IPv6Network, ...]
+    pool_size: int
+    lease: timedelta
+    name: str
+    drain_seconds: float = DRAIN_SECONDS
+
+
+class Worker:
+    """Owns shards, walks their logs, delivers. `withheld` names the headers that prove a partner's identity as a bare
+    secret; `suspend` suspends a destination (it blocks: it is called in a thread)."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        registry: CollectorRegistry,
+        withheld: Callable[[str, dict[str, str]], frozenset[bytes]],
+        suspend: Callable[[int, str], None],
+    ) -> None:
+        self._config = config
+        self._log = structlog.get_logger("worker").bind(worker=config.name)
+        self.metrics = Metrics(registry)
+        self._withheld, self._suspend = withheld, suspend
+        self._tenure: Tenure | None = None
+        self._configuration = Configuration(
+            config.database_url,
+            Vault(config.master_keys),
+            on_change=lambda snapshot: self._tenure.configuration_changed() if self._tenure else None,
+            on_trouble=lambda text: self._log.warning("configuration.trouble", problem=text),
+        )
+
+    @property
+    def amiss(self) -> list[str]:
+        """Why it cannot deliver; nothing: it can."""
+        tenure = self._tenure
+        if tenure is None:
+            return ["not started"]
+        reasons = {"database away": not tenure.is_connected, "owns no shard": not tenure.is_in_force}
+        return [reason for reason, holds in reasons.items() if holds]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Delivers until `stop`, then drains."""
+        listener: Listener | None = None
+        client: Client | None = None
+        showing = asyncio.create_task(self._show())
+        try:
+            if not await self._configured(stop):
+                return
+            listener = Listener(self._config.redis_url, Keys(self._configuration.snapshot.incarnation))
+            client = Client(self._config.allow_networks)
+            while not stop.is_set():
+                await self._serve(stop, listener, client)
+        finally:
+            showing.cancel()
+            await self._configuration.close()
+            if listener is not None:
+                await listener.close()
+            if client is not None:
+                await client.close()
+
+    async def _serve(self, stop: asyncio.Event, listener: Listener, client: Client) -> None:
+        """One tenure, from beginning to end."""
+        config = self._config
+        self._tenure = Tenure(
+            Means(
+                config.database_url,
+                config.name,
+                config.lease,
+                self._configuration,
+                listener,
+                client,
+                config.pool_size,
+                self.metrics,
+                self._withheld,
+                lambda destination_id, why: asyncio.to_thread(self._suspend, destination_id, why),
+                self._log,
+            )
+        )
+        try:
+            await self._tenure.run(stop, config.drain_seconds)
+        except LeaseLost as problem:
+            self._log.warning("owner.lease_lost", problem=str(problem))
+        except StorageUnavailable as problem:
+            self._log.warning("worker.trouble", problem=str(problem))
+        except Exception:
+            self._log.exception("worker.defect")
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _configured(self, stop: asyncio.Event) -> bool:
+        """The configuration is loaded, however long the database takes; False: stopped before."""
+        told = ""
+        while not stop.is_set():
+            try:
+                await self._configuration.start()
+                return True
+            except StorageUnavailable as problem:
+                if str(problem) != told:
+                    told = str(problem)
+                    self._log.warning("worker.waits", problem=told)
+                await asyncio.sleep(AGAIN_SECONDS)
+        return False
+
+    async def _show(self) -> None:
+        while True:
+            if self._tenure is not None:
+                self._tenure.show()
+            await asyncio.sleep(SHOW_SECONDS)

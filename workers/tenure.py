@@ -1,0 +1,314 @@
+"""One lease's life: the shards held under one owner token, and everything that is done under it.
+
+A tenure ends whole. When the lease is lost (or a defect shows), what runs is abandoned and nothing more is written under
+its token; the worker then begins a new one, which takes up its lanes from the database like any successor would.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from delivery.breaker import Breaker
+from delivery.client import Client
+from delivery.pool import Pool
+from domain.destinations import Destination
+from storage import gates as gate_rows
+from storage import lanes as storage
+from storage import leases
+from storage.configuration import Configuration
+from storage.database import Connection
+from storage.errors import LeaseLost, StorageUnavailable
+from storage.hints import Listener
+from storage.lanes import Open
+from workers.attempts import Attempts
+from workers.feed import ENTRIES, Feed
+from workers.gates import Gates
+from workers.journal import CAPACITY, Journal, boot_seconds
+from workers.lane import Lane
+from workers.metrics import Metrics
+from workers.turns import Turns
+
+POLL_SECONDS = 1.0  # for what no hint announced
+NUDGE_SECONDS = 0.5  # for what people changed, and for breakers
+SHARED_SECONDS = 2.0  # for who else sends to a destination
+SUSPEND_SECONDS = 10.0
+RESET = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a tenure works with and does not own."""
+
+    database_url: str
+    name: str
+    lease: timedelta
+    configuration: Configuration
+    listener: Listener
+    client: Client
+    pool_size: int
+    metrics: Metrics
+    withheld: Callable[[str, dict[str, str]], frozenset[bytes]]
+    suspend: Callable[[int, str], Awaitable[None]]  # a destination, and why
+    log: Any
+
+
+class Tenure:
+    """Runs until its lease is lost or it is told to stop."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self.token = uuid4()
+        self._owner = Connection(means.database_url, "hookyard worker owner")
+        self._reads = Connection(means.database_url, "hookyard worker log")
+        self._writes = Connection(means.database_url, "hookyard worker journal")
+        self.epochs: dict[int, int] = {}
+        self.living = 0
+        self._draining: set[int] = set()
+        self._lease_ends = 0.0  # boot_seconds
+        self._crash: BaseException | None = None
+        self._crashed = asyncio.Event()
+        self._suspending: set[int] = set()
+        self._wire()
+
+    def _wire(self) -> None:
+        means = self._means
+        self.pool = Pool(means.pool_size)
+        self.journal = Journal(self._writes, self.token, on_batch=means.metrics.batch, on_trouble=self._trouble)
+        self.feed = Feed(self._reads, self.token, self._shard_of, self._ready, self._foreign)
+        self.attempts = Attempts(
+            client=means.client,
+            journal=self.journal,
+            feed=self.feed,
+            snapshot=lambda: means.configuration.snapshot,
+            lease_ends=lambda: self._lease_ends,
+            withheld=means.withheld,
+            on_gone=lambda destination_id: self._suspend(destination_id, "answered 410 Gone"),
+            on_crash=self._on_crash,
+            metrics=means.metrics,
+            log=means.log,
+        )
+        self.turns = Turns(
+            self.pool,
+            self.attempts.begin,
+            self._find,
+            lambda turnstile: self.gates.want_probe(turnstile),
+            self._breaker,
+            self._is_paused,
+            self._may_start,
+        )
+        self.gates = Gates(self._owner, self.turns, self._find, self.attempts.spawn, self._breaker_changed)
+        self.attempts.turns, self.attempts.gates = self.turns, self.gates
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event, drain_seconds: float) -> None:
+        """Until stopped, drained and given back. Raises: LeaseLost."""
+        loops = [
+            asyncio.create_task(work, name=name)
+            for name, work in {
+                "lease": self._every(min(2.0, self._means.lease.total_seconds() / 4), self._tend),
+                "hints": self._listen(),
+                "dispatch": self.feed.dispatch_for_ever(),
+                "reads": self.feed.read_for_ever(),
+                "poll": self._every(POLL_SECONDS, self._poll),
+                "nudges": self._every(NUDGE_SECONDS, self._look_around),
+                "shared": self._every(SHARED_SECONDS, self._see_others),
+                "suspend": self._every(SUSPEND_SECONDS, self._suspend_the_failing),
+            }.items()
+        ]
+        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._crashed.wait())]
+        try:
+            await asyncio.wait([*loops, *ends], return_when=asyncio.FIRST_COMPLETED)
+            for task in loops:
+                if task.done():
+                    self._on_crash(task.exception() or RuntimeError(f"{task.get_name()} ended"))
+            if self._crash is None:
+                await self._leave(loops, drain_seconds)
+            if self._crash is not None:
+                raise self._crash
+        finally:
+            await self._end([*loops, *ends])
+
+    async def _leave(self, loops: list["asyncio.Task[None]"], drain_seconds: float) -> None:
+        """Nothing new is begun, what runs comes to its end, the shards are free for others."""
+        self.turns.close()
+        await self.attempts.stop(drain_seconds)
+        await self.journal.close()
+        for task in loops:
+            task.cancel()
+        await asyncio.wait(loops)
+        await leases.give_back(self._owner, self.token)
+
+    async def _end(self, tasks: list["asyncio.Task[Any]"]) -> None:
+        self.turns.close()
+        self.attempts.abandon()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await self.attempts.wait()
+        for connection in (self._owner, self._reads, self._writes):
+            await connection.close()
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Again and again; an absent database is waited for."""
+        while True:
+            try:
+                await work()
+            except StorageUnavailable as problem:
+                self._trouble(str(problem))
+            await asyncio.sleep(seconds)
+
+    # --- the lease ------------------------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        asked_at = boot_seconds()
+        means = self._means
+        lease = await leases.tend(self._owner, self.token, means.name, means.lease)
+        self._lease_ends = asked_at + means.lease.total_seconds()
+        self.living = lease.living
+        gained = [shard for shard in lease.epochs if shard not in self.epochs]
+        self.epochs = lease.epochs
+        means.metrics.shards_owned.set(len(self.epochs))
+        if gained:
+            means.log.info("owner.gained", shards=len(gained), owned=len(self.epochs), living=lease.living)
+            self.feed.open(await storage.open_lanes(self._owner, gained))
+            self.feed.announce(dict.fromkeys(await storage.undispatched(self._owner, self.token), 0))
+        await self._share_out(lease.share)
+        self.turns.wake_all()
+
+    async def _share_out(self, share: int) -> None:
+        """Shards beyond the fair share are drained, and given back once nothing of them is in flight."""
+        self._draining &= set(self.epochs)
+        excess = len(self.epochs) - share - len(self._draining)
+        for shard in sorted(self.epochs, reverse=True):
+            if excess > 0 and shard not in self._draining:
+                self._draining.add(shard)
+                excess -= 1
+        busy = {lane.shard for lane in self.feed.lanes.values() if lane.flying or lane.reading}
+        free = self._draining - busy
+        if free:
+            self.feed.leave(free)
+            for shard in free:
+                del self.epochs[shard]
+            self._draining -= free
+            await leases.give_back(self._owner, self.token, sorted(free))
+            self._means.log.info("owner.gave_back", shards=len(free), owned=len(self.epochs))
+
+    def _may_start(self) -> bool:
+        return boot_seconds() < self._lease_ends
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether it may act, and owns what it should."""
+        return self._may_start() and (bool(self.epochs) or self.living > self._means.configuration.snapshot.shards)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the database answered the last time."""
+        return self._owner.available
+
+    # --- looking around -------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        while True:
+            self.feed.announce(await self._means.listener.hear(self.epochs.keys() - self._draining))
+
+    async def _poll(self) -> None:
+        self.feed.announce(dict.fromkeys(await storage.undispatched(self._owner, self.token), 0))
+
+    async def _look_around(self) -> None:
+        self.feed.open(await storage.nudged(self._owner, self.token))
+        await self.gates.refresh()
+
+    async def _see_others(self) -> None:
+        owners = await gate_rows.shared(self._owner) if self.living > 1 else {}
+        for turnstile in self.turns.turnstiles.values():
+            turnstile.others = owners.get(turnstile.id, 1) - 1
+
+    async def _suspend_the_failing(self) -> None:
+        for destination_id in await gate_rows.failing_too_long(self._owner):
+            self._suspend(destination_id, "every attempt failed for longer than its --suspend-after")
+
+    def _suspend(self, destination_id: int, why: str) -> None:
+        if destination_id not in self._suspending:
+            self._suspending.add(destination_id)
+            self.attempts.spawn(self._suspend_now(destination_id, why))
+
+    async def _suspend_now(self, destination_id: int, why: str) -> None:
+        try:
+            await self._means.suspend(destination_id, why)
+        except StorageUnavailable as problem:
+            self._trouble(str(problem))
+        finally:
+            self._suspending.discard(destination_id)
+
+    def configuration_changed(self) -> None:
+        """Limits in force here are the new ones; what was held may go."""
+        for turnstile in self.turns.turnstiles.values():
+            destination = self._find(turnstile.id)
+            if destination is not None:
+                turnstile.breaker.adjust(
+                    failures=destination.breaker_failures,
+                    reset=destination.breaker_reset,
+                    concurrency=destination.concurrency,
+                )
+        for lane in self.feed.lanes.values():
+            self.turns.want(lane)
+        self.turns.wake_all()
+
+    def show(self) -> None:
+        """The gauges tell what is now."""
+        metrics, pool = self._means.metrics, self.pool
+        metrics.pool_active.set(pool.active)
+        metrics.pool_waiting.set(self.turns.waiting)
+        metrics.pool_size.set(pool.size)
+        metrics.shards_owned.set(len(self.epochs))
+        metrics.queue("journal", self.journal.depth, CAPACITY)
+        metrics.queue("lanes", self.feed.entries, ENTRIES)
+
+    # --- what the parts ask ---------------------------------------------------------------------------
+
+    def _find(self, destination_id: int) -> Destination | None:
+        return self._means.configuration.snapshot.destinations_by_id.get(destination_id)
+
+    def _shard_of(self, partner_id: int) -> int | None:
+        partner = self._means.configuration.snapshot.partners_by_id.get(partner_id)
+        return partner.shard if partner is not None and partner.shard in self.epochs else None
+
+    def _is_paused(self, lane: Lane) -> bool:
+        if lane.shard in self._draining or lane.shard not in self.epochs:
+            return True
+        partner = self._means.configuration.snapshot.partners_by_id.get(lane.key[0])
+        return partner is None or partner.state == "paused"
+
+    def _breaker(self, destination_id: int) -> Breaker:
+        found = self._find(destination_id)
+        name = found.name if found is not None else str(destination_id)
+        failures, reset, concurrency = (5, RESET, 1) if found is None else _limits(found)
+        return Breaker(name, failures=failures, reset=reset, concurrency=concurrency)
+
+    def _breaker_changed(self, destination_id: int, state: str) -> None:
+        destination = self._find(destination_id)
+        name = destination.name if destination is not None else destination_id
+        self._means.log.warning("breaker.changed", destination=name, state=state)
+
+    def _ready(self, lane: Lane) -> None:
+        self.turns.want(lane)
+
+    def _foreign(self, lane: Lane, row: Open) -> None:
+        self.attempts.rescue(lane, row)
+
+    def _trouble(self, text: str) -> None:
+        self._means.log.warning("worker.trouble", problem=text)
+
+    def _on_crash(self, problem: BaseException) -> None:
+        if self._crash is None or isinstance(self._crash, LeaseLost):
+            self._crash = problem
+        self._crashed.set()
+
+
+def _limits(destination: Destination) -> tuple[int, timedelta, int]:
+    return destination.breaker_failures, destination.breaker_reset, destination.concurrency
