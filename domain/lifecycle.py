@@ -14,9 +14,9 @@
                           └──────────────────Replayed (by a person)──────┴───────────────────────┴────┘
 
 Everything that decides a delivery's next state is `transition`: frozen in, frozen out. Inputs are facts in the past
-tense; an *event* is a partner's webhook. The shell (workers, storage) loads, asks here, saves by compare-and-set on the
-state and the attempt's token, and records the attempt. Bulk operations of people apply the same table set by set in SQL,
-and the schema repeats as CHECKs what it can. No clock here: a wait is a span from the moment it is saved.
+tense; an *event* is a partner's webhook. The shell (workers, storage) loads, asks here, saves by compare-and-set on
+the state and the attempt's token, and records the attempt. Bulk operations of people apply the same table set by set
+in SQL, and the schema repeats as CHECKs what it can. No clock here: a wait is a span from the moment it is saved.
 """
 
 from dataclasses import dataclass, replace

@@ -9,7 +9,9 @@ PartnerState = Literal["active", "paused"]
 
 @dataclass(frozen=True, slots=True)
 class Partner:
-    """A partner's settings in force. `dedupe`, `type` and `order_key` are sources: `header:NAME`, `json:/pointer`, `none`."""
+    """A partner's settings in force. `dedupe`, `type` and `order_key` are sources: `header:NAME`, `json:/pointer`,
+    `none`.
+    """
 
     id: int
     name: str

@@ -18,7 +18,7 @@ from domain.verification import Reason, Scheme
 from ingest.limits import Limits
 from ingest.metrics import NOBODY, IngestMetrics
 from ingest.reception import Reception
-from ingest.replies import Header, Reply, accepted, answer, drop, has_body, refusal
+from ingest.replies import CLOSE, Header, Reply, accepted, answer, drop, has_body, refusal
 from storage.configuration import Snapshot
 from storage.errors import StorageUnavailable
 from storage.groupcommit import QueueFull
@@ -101,7 +101,8 @@ class Edge:
         except Exception:
             self._logger.exception("ingest.unexpected")
             self._metrics.refuse(NOBODY, "unexpected")
-            reply = refusal(UNAVAILABLE, RETRY_LATER, cut=True)
+            reply = refusal(UNAVAILABLE, RETRY_LATER)
+            reply.headers.append(CLOSE)  # where the body stands is unknown too
         if reply is not None:
             await answer(reply, receive, send)
 

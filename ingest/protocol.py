@@ -32,6 +32,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().__init__(*args, **named)
         self._limits, self._on_refused = limits, on_refused
         self._since: float | None = None  # when the message now coming in began; None between messages
+        self._running: RequestResponseCycle | None = None  # with the application
         self._in_body = False
         self._head_bytes = 0
         self._raw_bytes = 0  # of this message, as they came
@@ -97,7 +98,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def enforce(self, now: float) -> None:
         """A message that takes too long to come in is refused, a connection that sends none is closed."""
-        if self._since is None or self._answering_earlier():
+        if self._since is None or self._storing():
             return
         waited = now - self._since
         if not self._in_body:
@@ -107,28 +108,41 @@ class EdgeProtocol(HttpToolsProtocol):
         if late:
             self._give_up(TOO_SLOW)
 
-    def _answering_earlier(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
-        return cycle is not None and not cycle.response_complete and not self._in_body
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; nobody writes to it any more, also where a later request waits behind this one."""
+        if self._running is not None:
+            self._running.disconnected = True
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """The request is handed to the application."""
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _storing(self) -> bool:
+        """Whether a request that has come in whole is yet to be answered."""
+        running = self._running
+        return running is not None and not running.response_complete and not running.more_body
 
     def _give_up(self, problem: Problem) -> None:
         """The connection ends: with the problem if it is of the request coming in, else after the answer due."""
         if self.transport.is_closing():
             return
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and self._answering_earlier() and not self.pipeline:
-            # What came before is whole and being stored: its own answer is the last thing said here.
-            cycle.keep_alive = False
+        running = self._running
+        if running is not None and self._storing():
+            # Its own answer is the last thing said here: another one would be taken for it.
+            running.keep_alive = False
             self.flow.pause_reading()
             return
-        answered = self.pipeline or (cycle is not None and self._in_body and cycle.response_started)
-        if not answered and (self._raw_bytes or problem is TOO_MANY):
+        uploading = running is not None and not running.response_complete
+        started = running is not None and uploading and running.response_started
+        if not started and (self._raw_bytes or problem is TOO_MANY):
             self._on_refused(problem.reason)
             self.transport.write(_raw(problem))
         self.transport.close()
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        if running is not None and uploading:
+            running.disconnected = True
+            running.message_event.set()
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size

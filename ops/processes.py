@@ -43,14 +43,19 @@ def unprivileged_account(like: Path | None = None) -> Account | None:
     """
     if os.geteuid() != 0:
         return None
-    if like is not None and like.exists() and like.stat().st_uid != 0:
-        owner = like.stat()
-        return Account(f"uid {owner.st_uid}", owner.st_uid, owner.st_gid)
+    if like is not None and like.exists() and (uid := like.stat().st_uid) != 0:
+        return Account(_name_of(uid), uid, like.stat().st_gid)
     for name in ("hookyard", "nobody"):
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
             return Account(name, entry.pw_uid, entry.pw_gid)
     return Account("uid 65534", 65534, 65534)
+
+
+def _name_of(uid: int) -> str:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return f"uid {uid}"
 
 
 def spawn(

@@ -5,6 +5,7 @@ by every Python 3: a Python that is too old is told so instead of meeting a synt
 already matches; two builds at once wait for each other.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -32,7 +33,7 @@ sys.exit(main())
 def main(kind):
     if sys.version_info < OLDEST:
         become_a_newer_python()
-    with locked_directory(os.path.join(ROOT, "requirements")):
+    with locked(os.path.join(ROOT, "requirements")):
         wanted = fingerprint(kind)
         if is_built(kind, wanted) or (kind == "run" and is_built("dev", fingerprint("dev"))):
             return
@@ -47,24 +48,21 @@ def main(kind):
 def become_a_newer_python():
     for minor in (13, 12, 11, 14):
         other = shutil.which("python3.%d" % minor)
-        if other:
-            os.execv(other, [other] + sys.argv)
+        if other and subprocess.call([other, "-c", ""], stderr=subprocess.DEVNULL) == 0:
+            os.execv(other, [other, *sys.argv])
     given = "%d.%d" % sys.version_info[:2]
     sys.exit("hookyard needs Python 3.11 or newer; %s is %s (choose with: make PYTHON=...)" % (sys.executable, given))
 
 
-class locked_directory:
+@contextlib.contextmanager
+def locked(directory):
     """Holds the directory's lock; the operating system gives it back however this process ends."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __enter__(self):
-        self.fd = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(self.fd, fcntl.LOCK_EX)
-
-    def __exit__(self, *_):
-        os.close(self.fd)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def fingerprint(kind):
@@ -107,7 +105,7 @@ def create_venv():
 def install_lock(kind):
     lock = os.path.join(ROOT, "requirements", kind + ".txt")
     options = ["--require-hashes", "--no-deps", "--quiet", "--no-input", "--disable-pip-version-check"]
-    run([VENV_PYTHON, "-m", "pip", "install"] + options + ["-r", lock])
+    run([VENV_PYTHON, "-m", "pip", "install", *options, "-r", lock])
 
 
 def install_checkout():

@@ -14,13 +14,11 @@ from typing import Any
 from domain.destinations import Destination
 from domain.partners import Partner
 from storage.database import Connection
-from storage.errors import StorageUnavailable
 from storage.secrets import (
     DESTINATION_HEADERS,
     DESTINATION_SECRET,
     DESTINATION_URL,
     PARTNER_SECRET,
-    CannotOpen,
     Vault,
 )
 
@@ -129,7 +127,7 @@ class Configuration:
             try:
                 await self.refresh()
                 trouble = ""
-            except (StorageUnavailable, CannotOpen) as problem:
+            except Exception as problem:  # noqa: BLE001 - the poll must outlive whatever it meets
                 if str(problem) != trouble:  # once per outage, not twice a second
                     trouble = str(problem)
                     self._on_trouble(trouble)

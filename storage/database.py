@@ -1,7 +1,7 @@
 """One hot connection: set-based statements, reconnected by itself, every wait bounded.
 
-A process keeps one such connection per flow of statements (ingest's commits, the journal, dispatch); a second one for the
-same flow gains nothing. The administration of partners and destinations goes through SQLAlchemy instead.
+A process keeps one such connection per flow of statements (ingest's commits, the journal, dispatch); a second one for
+the same flow gains nothing. The administration of partners and destinations goes through SQLAlchemy instead.
 """
 
 import asyncio

@@ -51,7 +51,9 @@ class GroupCommit(Generic[Item, Answer]):
         return len(self._queue) + self._flying
 
     def submit(self, item: Item) -> asyncio.Future[Answer]:
-        """Queues an item; the future is done after its commit. Raises: QueueFull at once, StorageUnavailable if closed."""
+        """Queues an item; the future is done after its commit. Raises: QueueFull at once, StorageUnavailable if
+        closed.
+        """
         if self._closed:
             raise StorageUnavailable("stopping")
         if self.depth >= self.capacity or self._bytes + self._size(item) > self._capacity_bytes:
@@ -100,7 +102,7 @@ class GroupCommit(Generic[Item, Answer]):
         except asyncio.CancelledError:
             _fail(batch, StorageUnavailable("interrupted"))
             raise
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - whatever it is, every submitter must learn of it
             _fail(batch, problem)
         else:
             self._on_batch(len(batch))

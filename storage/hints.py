@@ -1,8 +1,9 @@
 """Hints: what ingest tells the owners by Redis. They save waiting, never carry truth (promise P12).
 
-A stream per partner holds the highest new sequence of each batch; a bell per shard (a stream too) says which partners'
-streams have something new, so nobody blocks on a key per partner. All keys of a shard carry the hash tag `{shard}` and the
-database's incarnation. Whatever Redis does (slow, full, empty, restored, gone), the owner's poll of the log finds the rest.
+A stream per partner holds the highest new sequence of each batch; a bell per shard (a stream too) says which
+partners' streams have something new, so nobody blocks on a key per partner. All keys of a shard carry the hash tag
+`{shard}` and the database's incarnation. Whatever Redis does (slow, full, empty, restored, gone), the owner's poll of
+the log finds the rest.
 """
 
 import asyncio
@@ -72,8 +73,8 @@ class Keys:
 class Announcer:
     """Ingest's side: tells owners of new sequences, after the commit, without ever holding up an answer.
 
-    What Redis does not take is dropped and counted; `heads` are merged while a call runs, so the queue is bounded by the
-    number of partners.
+    What Redis does not take is dropped and counted; `heads` are merged while a call runs, so the queue is bounded by
+    the number of partners.
     """
 
     def __init__(self, url: str, keys: Keys) -> None:

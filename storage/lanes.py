@@ -1,4 +1,6 @@
-"""What the owner of a lane reads and writes: dispatch, the journal, what a lane has open. Set-based, a call per batch."""
+"""What the owner of a lane reads and writes: dispatch, the journal, what a lane has open. Set-based, a call per
+batch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +31,16 @@ DELETE FROM nudges n USING partners p, shards s
 WHERE p.id = n.partner_id AND s.shard = p.shard AND s.owner = %s
 RETURNING n.partner_id, n.destination_id
 """
-JOURNAL = (
-    "SELECT * FROM journal(%s, %s::int[], %s::int[], %s::bigint[], %s::timestamptz[], %s::uuid[], %s::text[], %s::int[],"
-    " %s::bigint[], %s::text[], %s::boolean[], %s::smallint[], %s::text[], %s::int[], %s::int[], %s::int[], %s::text[],"
-    " %s::text[], %s::bytea[], %s::int[], %s::int[], %s::bigint[], %s::timestamptz[], %s::uuid[], %s::int[])"
-)
+DRAIN_RATES = """
+UPDATE partner_tails t SET drain_per_second = r.rate
+FROM unnest(%s::int[], %s::float8[]) AS r (partner_id, rate) WHERE t.partner_id = r.partner_id
+"""
+JOURNAL = """
+SELECT * FROM journal(
+    %s, %s::int[], %s::int[], %s::bigint[], %s::timestamptz[], %s::uuid[], %s::text[], %s::int[], %s::bigint[],
+    %s::text[], %s::boolean[], %s::smallint[], %s::text[], %s::int[], %s::int[], %s::int[], %s::text[], %s::text[],
+    %s::bytea[], %s::int[], %s::int[], %s::bigint[], %s::timestamptz[], %s::uuid[], %s::int[])
+"""
 
 LaneKey = tuple[int, int]  # (partner id, destination id)
 Refusal = Literal["stale", "held", "breaker", "order", "full", "rate"]
@@ -50,7 +57,9 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """An event handed to lanes: for each destination the sequence before it in that lane, and how it is ordered there."""
+    """An event handed to lanes: for each destination the sequence before it in that lane, and how it is ordered
+    there.
+    """
 
     partner_id: int
     sequence: int
@@ -181,6 +190,11 @@ async def read_lanes(connection: Connection, afters: dict[LaneKey, int], limit: 
     return found
 
 
+async def tell_drain_rates(connection: Connection, rates: dict[int, float]) -> None:
+    """Deliveries per second that leave these partners' lanes are on record."""
+    await connection.fetch(DRAIN_RATES, (list(rates), list(rates.values())))
+
+
 async def read_events(
     connection: Connection, places: Sequence[tuple[int, int, datetime]]
 ) -> dict[tuple[int, int], Copy]:
@@ -195,7 +209,8 @@ async def read_events(
 async def save(
     connection: Connection, token: UUID, outcomes: Sequence[Outcome], claims: Sequence[Claim]
 ) -> tuple[list[Saved], list[Begun]]:
-    """Outcomes and then claims are saved in one transaction. Idempotent: after a lost answer the same call may be repeated.
+    """Outcomes and then claims are saved in one transaction. Idempotent: after a lost answer the same call may be
+    repeated.
 
     Raises: LeaseLost (nothing was changed), StorageUnavailable (unknown whether it was), BadData.
     """

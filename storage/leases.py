@@ -17,7 +17,9 @@ class Lease:
 
 
 async def tend(connection: Connection, token: UUID, name: str, span: timedelta) -> Lease:
-    """The lease is kept for another span and free shards taken up to the fair share. Raises: LeaseLost, StorageUnavailable."""
+    """The lease is kept for another span and free shards taken up to the fair share. Raises: LeaseLost,
+    StorageUnavailable.
+    """
     ((shards, epochs, share, living),) = await connection.fetch(
         "SELECT * FROM tend_lease(%s, %s, %s)", (token, name, span)
     )

@@ -46,8 +46,18 @@ class Counts:
     dry_run: bool = False
     why: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str | None:
+        """As destinations see it in `hookyard-replay`."""
+        return None if self.id is None else name_of(self.id)
+
 
 Tell = Callable[[Counts], None]
+
+
+def name_of(identity: int) -> str:
+    """A request's id as people and destinations see it."""
+    return f"rpl_{identity}"
 
 
 def silence(counts: Counts) -> None:

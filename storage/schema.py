@@ -1,6 +1,7 @@
 """Brings a database to the schema this version needs: the revisions, then the functions of `storage/sql`.
 
-Tables change by revision and only go forward. Functions are code: each version installs its own, all in one transaction.
+Tables change by revision and only go forward. Functions are code: each version installs its own, all in one
+transaction.
 """
 
 from pathlib import Path

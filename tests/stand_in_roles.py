@@ -37,11 +37,11 @@ def main(role: str) -> int:
     if role in os.environ.get("FAILING", "").split(","):
         return 3
     if role == "migrate":
-        print("migrated", flush=True)
+        os.write(1, b"migrated\n")
         return 0
 
     def end(_number: int, _frame: object) -> None:
-        print(f"{os.environ['HOOKYARD_SLOT']} stopped", flush=True)
+        os.write(1, f"{os.environ['HOOKYARD_SLOT']} stopped\n".encode())  # one write: lines of others stay whole
         os._exit(0)
 
     signal.signal(signal.SIGTERM, end)

@@ -7,6 +7,7 @@ The lane's next claim is submitted in the same turn of the loop as the outcome b
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ from workers.lane import Entry, Lane
 from workers.metrics import Metrics
 from workers.turns import FULL_PAUSE_SECONDS, Turns, Turnstile
 
+RECORD_SECONDS = 3.0  # for the records of attempts that a stop interrupted
+GONE_PAUSE_SECONDS = 2.0  # until the configuration in force says that it is suspended
 EVIDENCE = {Evidence.GOOD: 1, Evidence.NONE: 0, Evidence.BAD: -1}
 START_GRACE_SECONDS = 2.0
 """An attempt may start so long after its claim first went to the database; its successor waits this and the timeout."""
@@ -72,21 +75,21 @@ class Attempts:
         self._client, self._journal, self._feed, self._snapshot = client, journal, feed, snapshot
         self._lease_ends, self._withheld, self._on_gone, self._on_crash = lease_ends, withheld, on_gone, on_crash
         self._metrics, self._log = metrics, log
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._flights: set[asyncio.Task[object]] = set()
+        self._others: set[asyncio.Task[object]] = set()
         self._stopping = False
+        self.settled: Counter[int] = Counter()  # deliveries that left their lane, by partner, since last asked
         self.turns: Turns
         self.gates: Gates
 
     @property
     def running(self) -> int:
         """Attempts between claim and outcome."""
-        return len(self._tasks)
+        return len(self._flights)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Runs beside the rest and ends with this lease."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        """Runs beside the attempts; a stop does not wait for it."""
+        self._start(work, self._others)
 
     def begin(self, turnstile: Turnstile, lane: Lane, entry: Entry, probe: UUID | None) -> None:
         """The entry is claimed and, once that is committed, sent."""
@@ -96,7 +99,8 @@ class Attempts:
         item = Item(Claim(entry.partner_id, turnstile.id, entry.sequence, entry.received_at, token, budget_ms))
         fate = self._journal.submit(item)
         self._feed.entries -= 1
-        self.spawn(self._fly(Flight(lane, entry, turnstile, probe, token, item, destination), fate))
+        flight = Flight(lane, entry, turnstile, probe, token, item, destination)
+        self._start(self._fly(flight, fate), self._flights)
 
     def rescue(self, lane: Lane, row: Open) -> None:
         """The attempt of a vanished worker is written off once its whole budget has passed on this machine's clock."""
@@ -105,23 +109,24 @@ class Attempts:
     async def stop(self, seconds: float) -> None:
         """Attempts under way finish within that time or are recorded as interrupted; nothing is in flight afterwards."""
         deadline = asyncio.get_running_loop().time() + seconds
-        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(self._tasks, timeout=left)
+        while self._flights and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._flights, timeout=left)
         self._stopping = True
-        for task in self._tasks:
+        for task in self._flights:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=3)
+        if self._flights:
+            await asyncio.wait(self._flights, timeout=RECORD_SECONDS)
 
     def abandon(self) -> None:
-        """The lease is lost: whatever runs ends, and nothing of it is recorded."""
-        for task in self._tasks:
+        """Whatever runs ends, and nothing of it is recorded: the lease is lost, or all is done."""
+        self._stopping = False
+        for task in (*self._flights, *self._others):
             task.cancel()
 
     async def wait(self) -> None:
         """Everything abandoned has ended."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5)
+        if left := self._flights | self._others:
+            await asyncio.wait(left, timeout=RECORD_SECONDS)
 
     # --- one attempt ----------------------------------------------------------------------------------
 
@@ -154,7 +159,7 @@ class Attempts:
                 raise
             task.uncancel()
             return Exchange(Outcome.INTERRUPTED, 0, error="the worker was stopped"), None
-        except Exception as problem:  # a defect of ours costs this delivery an attempt, not its neighbours their worker
+        except Exception as problem:  # noqa: BLE001 - a defect of ours costs this delivery an attempt, not its neighbours their worker
             self._log.exception("attempt.broken", destination=flight.destination.name)
             return Exchange(Outcome.UNDELIVERABLE, 0, error=f"internal error: {type(problem).__name__}"), None
 
@@ -211,7 +216,10 @@ class Attempts:
         fate = self._journal.submit(Item(outcome))
         self._feed.drop_copy(entry)
         lane.end(entry, after, asyncio.get_running_loop().time())
-        self._feed.entries += after.state is State.QUEUED
+        if after.state is State.QUEUED:
+            self._feed.entries += 1
+        else:
+            self.settled[entry.partner_id] += 1
         self._learn(flight, verdict)
         self.turns.release(flight.turnstile)
         self._go_on(lane)
@@ -222,6 +230,7 @@ class Attempts:
             flight.turnstile.succeeded_at = asyncio.get_running_loop().time()
         self.gates.observe(flight.turnstile, verdict, flight.probe)
         if verdict.meaning is Meaning.GONE:
+            self.turns.block(flight.turnstile, GONE_PAUSE_SECONDS)
             self._on_gone(flight.destination.id)
 
     async def _recorded(self, flight: Flight, outcome: storage.Outcome, fate: "asyncio.Future[Saved | Begun]") -> None:
@@ -341,7 +350,13 @@ class Attempts:
         self._metrics.attempted(destination.name, outcome, None)
         self._go_on(lane)
 
+    def _start(self, work: Coroutine[Any, Any, object], tasks: "set[asyncio.Task[object]]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        tasks.add(task)
+        task.add_done_callback(self._ended)
+
     def _ended(self, task: "asyncio.Task[object]") -> None:
-        self._tasks.discard(task)
+        self._flights.discard(task)
+        self._others.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             self._on_crash(problem)  # a lost lease or a defect ends the tenure; its lanes are taken up anew

@@ -1,4 +1,6 @@
-"""From the log to the lanes: dispatch what is new, read on where a lane is behind, fetch the copies that are not at hand."""
+"""From the log to the lanes: dispatch what is new, read on where a lane is behind, fetch the copies that are not at
+hand.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -132,7 +134,7 @@ class Feed:
 
     async def _dispatch(self, partners: list[int]) -> None:
         """The next events of these partners are in their lanes, and the partners announced again whose log goes on."""
-        wanted = {partner_id: self._wants_copies(partner_id) for partner_id in partners}
+        wanted = dict.fromkeys(partners, self.copy_bytes < COPY_BYTES and self.entries < ENTRIES)
         counts = dict.fromkeys(partners, 0)
         for event in await storage.dispatch(self._connection, self._token, wanted, EVENTS_PER_PARTNER):
             counts[event.partner_id] += 1
@@ -154,16 +156,13 @@ class Feed:
                 lane.behind = lane.missed = True
                 self.read_on(lane)
 
-    def _wants_copies(self, partner_id: int) -> bool:
-        return self.copy_bytes < COPY_BYTES and self.entries < ENTRIES
-
     # --- reading on -----------------------------------------------------------------------------------
 
     async def read_for_ever(self) -> None:
         """Lanes that are behind are read on while they have room. Raises: LeaseLost."""
         while True:
             await self._is_behind.wait()
-            chosen = [lane for lane in list(self._behind.values())[:LANES_PER_READ]]
+            chosen = list(self._behind.values())[:LANES_PER_READ]
             for lane in chosen:
                 del self._behind[lane.key]
             if not self._behind:

@@ -1,4 +1,5 @@
-"""This worker's view of the destinations' gates: evidence goes in, breakers open, one probe goes out, the poll corrects.
+"""This worker's view of the destinations' gates: evidence goes in, breakers open, one probe goes out, the poll
+corrects.
 
 The row is the truth (storage/gates.py); what is kept here saves asking it before every attempt.
 """
@@ -102,7 +103,9 @@ class Gates:
         self._turns.wake(turnstile)
 
     async def _change(self, turnstile: Turnstile, row: Row) -> bool:
-        """Whether the stored row is this one now. While the database is away nobody changes it, and the poll will tell."""
+        """Whether the stored row is this one now. While the database is away nobody changes it, and the poll will
+        tell.
+        """
         values = (turnstile.id, row.state, row.opened_at, row.probe, row.probe_until, row.closed_at, row.version)
         with contextlib.suppress(StorageUnavailable):
             return await gates.change(self._connection, values)

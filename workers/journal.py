@@ -70,6 +70,8 @@ class Journal:
             item.sent_at = item.sent_at or now
         outcomes = [item.transition for item in batch if isinstance(item.transition, Outcome)]
         claims = [item.transition for item in batch if isinstance(item.transition, Claim)]
+        saved: list[Saved]
+        begun: list[Begun]
         saved, begun = await self._until_known()(save, self._connection, self._token, outcomes, claims)
         fates: dict[type, Iterator[Saved | Begun]] = {Outcome: iter(saved), Claim: iter(begun)}
         return [next(fates[type(item.transition)]) for item in batch]

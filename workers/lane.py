@@ -1,8 +1,8 @@
 """A lane in its owner's memory: what is next, what is out, what waits, and from where to read on.
 
-No I/O and no clock of its own: the owner feeds it what dispatch handed on or what the table has open, asks for the next
-candidate, and tells it what became of an attempt. Starting, recovering and falling behind are one code path: a lane that
-does not know everything is *behind* and is read on from its position.
+No I/O and no clock of its own: the owner feeds it what dispatch handed on or what the table has open, asks for the
+next candidate, and tells it what became of an attempt. Starting, recovering and falling behind are one code path: a
+lane that does not know everything is *behind* and is read on from its position.
 """
 
 import heapq
@@ -60,6 +60,7 @@ class Lane:
 
     __slots__ = (
         "behind",
+        "ended",
         "flying",
         "held_at",
         "key",
@@ -84,6 +85,7 @@ class Lane:
         self.behind = True
         self.reading = False
         self.missed = False  # something was dispatched while a read ran
+        self.ended: set[int] = set()  # attempts that ended while a read ran: what it saw of them is past
         self.wants = False  # it is in its destination's turns
 
     def forget(self) -> None:
@@ -119,6 +121,7 @@ class Lane:
     def begin_read(self) -> int:
         """The sequence to read after."""
         self.reading, self.missed = True, False
+        self.ended.clear()
         return self.position
 
     def loaded(self, read: LaneRead, limit: int, now: float) -> list[Open]:
@@ -127,7 +130,7 @@ class Lane:
         foreign: list[Open] = []
         for row in read.open:
             self.position = max(self.position, row.sequence)
-            if row.sequence in self.flying:
+            if row.sequence in self.flying or row.sequence in self.ended:
                 continue
             if row.delivery.state is State.DELIVERING:
                 self.flying[row.sequence] = self._entry(row, now)
@@ -177,6 +180,8 @@ class Lane:
     def end(self, entry: Entry, after: Delivery, now: float) -> None:
         """The attempt is over (or was refused): back in the line where the delivery is queued, else out of it."""
         self.flying.pop(entry.sequence, None)
+        if self.reading:
+            self.ended.add(entry.sequence)
         entry.delivery = after
         if after.state is State.QUEUED:
             entry.due = now + after.retry_in.total_seconds() if after.retry_in else 0.0

@@ -112,7 +112,7 @@ class Worker:
             self._log.warning("owner.lease_lost", problem=str(problem))
         except StorageUnavailable as problem:
             self._log.warning("worker.trouble", problem=str(problem))
-        except Exception:
+        except Exception:  # noqa: BLE001 - a defect ends a tenure, not the process
             self._log.exception("worker.defect")
             await asyncio.sleep(AGAIN_SECONDS)
 

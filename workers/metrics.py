@@ -1,4 +1,6 @@
-"""What a worker counts. Created with a registry by whoever runs it; partners and destinations are the only open labels."""
+"""What a worker counts. Created with a registry by whoever runs it; partners and destinations are the only open
+labels.
+"""
 
 from collections.abc import Callable
 

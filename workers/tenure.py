@@ -1,10 +1,13 @@
 """One lease's life: the shards held under one owner token, and everything that is done under it.
 
-A tenure ends whole. When the lease is lost (or a defect shows), what runs is abandoned and nothing more is written under
-its token; the worker then begins a new one, which takes up its lanes from the database like any successor would.
+A tenure ends whole. When the lease is lost (or a defect shows), what runs is abandoned and nothing more is written
+under its token; the worker then begins a new one, which takes up its lanes from the database like any successor
+would.
 """
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,6 +38,8 @@ POLL_SECONDS = 1.0  # for what no hint announced
 NUDGE_SECONDS = 0.5  # for what people changed, and for breakers
 SHARED_SECONDS = 2.0  # for who else sends to a destination
 SUSPEND_SECONDS = 10.0
+DRAIN_RATE_SECONDS = 5.0
+FLUSH_SECONDS = 4.0
 RESET = timedelta(seconds=30)
 
 
@@ -71,6 +76,7 @@ class Tenure:
         self._crash: BaseException | None = None
         self._crashed = asyncio.Event()
         self._suspending: set[int] = set()
+        self._drain_rates: dict[int, float] = {}  # events per second, by partner
         self._wire()
 
     def _wire(self) -> None:
@@ -117,6 +123,7 @@ class Tenure:
                 "nudges": self._every(NUDGE_SECONDS, self._look_around),
                 "shared": self._every(SHARED_SECONDS, self._see_others),
                 "suspend": self._every(SUSPEND_SECONDS, self._suspend_the_failing),
+                "rates": self._every(DRAIN_RATE_SECONDS, self._tell_drain_rates),
             }.items()
         ]
         ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._crashed.wait())]
@@ -136,11 +143,14 @@ class Tenure:
         """Nothing new is begun, what runs comes to its end, the shards are free for others."""
         self.turns.close()
         await self.attempts.stop(drain_seconds)
-        await self.journal.close()
         for task in loops:
             task.cancel()
         await asyncio.wait(loops)
-        await leases.give_back(self._owner, self.token)
+        # Without a database the lease ends by itself, and what was not recorded is rescued by a successor.
+        with contextlib.suppress(TimeoutError, StorageUnavailable):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self.journal.close()
+                await leases.give_back(self._owner, self.token)
 
     async def _end(self, tasks: list["asyncio.Task[Any]"]) -> None:
         self.turns.close()
@@ -231,6 +241,16 @@ class Tenure:
     async def _suspend_the_failing(self) -> None:
         for destination_id in await gate_rows.failing_too_long(self._owner):
             self._suspend(destination_id, "every attempt failed for longer than its --suspend-after")
+
+    async def _tell_drain_rates(self) -> None:
+        """How fast each partner's backlog drains, for Retry-After: half of what was, half of the last seconds."""
+        settled, self.attempts.settled = self.attempts.settled, Counter()
+        for partner_id in settled.keys() | self._drain_rates.keys():
+            now = settled[partner_id] / DRAIN_RATE_SECONDS
+            self._drain_rates[partner_id] = (self._drain_rates.get(partner_id, now) + now) / 2
+        if self._drain_rates:
+            await storage.tell_drain_rates(self._owner, self._drain_rates)
+        self._drain_rates = {partner_id: rate for partner_id, rate in self._drain_rates.items() if rate > 0.01}
 
     def _suspend(self, destination_id: int, why: str) -> None:
         if destination_id not in self._suspending:

@@ -1,8 +1,8 @@
 """Whose turn it is: fair turns among destinations, and among the lanes of each, before anything is claimed.
 
-Admission (pool, concurrency, breaker, rate) precedes the claim and costs nobody a wait in a slot: a destination that may
-not go steps out of the ring and comes back when a slot, a time, a probe or a change of configuration lets it. What is
-decided here is this process's share; the claim checks again for the whole system.
+Admission (pool, concurrency, breaker, rate) precedes the claim and costs nobody a wait in a slot: a destination that
+may not go steps out of the ring and comes back when a slot, a time, a probe or a change of configuration lets it.
+What is decided here is this process's share; the claim checks again for the whole system.
 """
 
 import asyncio
@@ -45,7 +45,9 @@ class Turnstile:
         self.timer: asyncio.TimerHandle | None = None
 
     def cap(self, destination: Destination) -> int:
-        """Attempts this worker may have in flight there: its share of the concurrency, less while the breaker ramps up."""
+        """Attempts this worker may have in flight there: its share of the concurrency, less while the breaker ramps
+        up.
+        """
         return min(-(-destination.concurrency // (self.others + 1)), self.breaker.concurrency)
 
     def is_proven(self, now: float) -> bool:
@@ -54,7 +56,9 @@ class Turnstile:
 
 
 class Turns:
-    """The ring. `begin` starts an attempt; `find` gives a destination's settings in force; `probe_wanted` asks for a probe."""
+    """The ring. `begin` starts an attempt; `find` gives a destination's settings in force; `probe_wanted` asks for a
+    probe.
+    """
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class Turns:
         self._pool, self._begin, self._find, self._probe_wanted = pool, begin, find, probe_wanted
         self._make_breaker, self._is_paused, self._may_start = make_breaker, is_paused, may_start
         self._ring: deque[Turnstile] = deque()
-        self._starved: set[Turnstile] = set()  # kept out by the pool, not by themselves
+        self._starved: dict[Turnstile, None] = {}  # kept out by the pool, not by themselves; first come, first served
         self.turnstiles: dict[int, Turnstile] = {}
         self._lane_timers: dict[tuple[int, int], asyncio.TimerHandle] = {}
         self._pumping: asyncio.Handle | None = None
@@ -116,9 +120,9 @@ class Turns:
         self._pool.release(turnstile.id)
         destination = self._find(turnstile.id)
         if turnstile.others and destination is not None and destination.concurrency <= turnstile.others:
-            pause = TURN_PAUSE_SECONDS * (1 + random.random())
+            pause = TURN_PAUSE_SECONDS * (1 + random.random())  # noqa: S311 - spreads turns, keeps no secret
             turnstile.blocked_until = asyncio.get_running_loop().time() + pause
-        starved, self._starved = self._starved, set()
+        starved, self._starved = self._starved, {}
         for other in starved:
             self.wake(other)
         self.wake(turnstile)
@@ -174,7 +178,7 @@ class Turns:
         if self._pool.try_admit(turnstile.id, concurrency=cap, proven=turnstile.is_proven(now)):
             return True
         if self._pool.in_flight(turnstile.id) < cap:
-            self._starved.add(turnstile)  # by the pool, not by itself: any release wakes it
+            self._starved[turnstile] = None  # any release wakes it
         return False
 
     def _go(self, turnstile: Turnstile, lane: Lane, now: float) -> None:

@@ -1,0 +1,5 @@
+"""`python -m ops.cli` is `hookyard`."""
+
+from ops.cli import main
+
+main()

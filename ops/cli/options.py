@@ -1,0 +1,73 @@
+"""The options that several commands share, and how what people write becomes a value."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from domain.values import parse_duration, parse_rate, parse_time
+
+RANGE = "Times are ISO 8601 (UTC unless they name a zone) or an age such as 15m, 24h or 7d; ranges are half-open."
+
+
+def rate_or_none(text: str) -> float:
+    """A rate; infinity for `none`, which lifts a limit. Raises: ValueError."""
+    return float("inf") if text == "none" else parse_rate(text)
+
+
+def optional_rate(given: float) -> float | None:
+    """What is stored of a rate that was given."""
+    return None if given == float("inf") else given
+
+
+def moment(text: str) -> datetime:
+    """An instant. Raises: ValueError."""
+    return parse_time(text, datetime.now(UTC))
+
+
+def read_secret(text: str) -> str:
+    """The secret itself, `-`: from stdin, `@FILE`: from a file; one line end is no part of it. Raises: BadParameter."""
+    if text != "-" and not text.startswith("@"):
+        return text
+    try:
+        raw = sys.stdin.read() if text == "-" else Path(text[1:]).read_text()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise typer.BadParameter(f"the secret cannot be read: {problem}", param_hint="--secret") from problem
+    return raw.removesuffix("\n").removesuffix("\r")
+
+
+def wrong(text: str, option: str | None = None) -> typer.BadParameter:
+    """Wrong usage, to be raised."""
+    return typer.BadParameter(text, param_hint=option)
+
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+PartnerName = Annotated[str, typer.Argument(metavar="PARTNER", help="The partner's name.")]
+DestinationName = Annotated[str, typer.Argument(metavar="DESTINATION", help="The destination's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="1 to 63 of a-z, 0-9 and -, not beginning with -.")]
+ByPartner = Annotated[str | None, typer.Option("--partner", metavar="PARTNER", help="Only of this partner.")]
+ByDestination = Annotated[
+    str | None, typer.Option("--destination", metavar="DESTINATION", help="Only to this destination.")
+]
+Since = Annotated[
+    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="Received then or later.")
+]
+Until = Annotated[datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="Received before.")]
+Overlap = Annotated[
+    timedelta,
+    typer.Option(
+        "--overlap",
+        parser=parse_duration,
+        metavar="DURATION",
+        help="How long the old secret stays valid (default 24h).",
+    ),
+]
+EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="evt_… as the 202 gave it.")]
+Pace = Annotated[
+    float | None,
+    typer.Option("--rate", parser=parse_rate, metavar="N/s", help="At most so many deliveries per second."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing, ask nothing.")]

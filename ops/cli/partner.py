@@ -1,0 +1,296 @@
+"""`hookyard partner …`: who may send to us."""
+
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from domain.values import format_rate
+from ops.cli.options import Json, Name, Overlap, Yes, optional_rate, rate_or_none, read_secret, wrong
+from ops.cli.output import instant, print_fields, print_json, print_table, say
+from ops.cli.session import session
+
+if TYPE_CHECKING:
+    from storage.partners import Options, Partner
+
+app = typer.Typer(help="Partners: who sends to us.", no_args_is_help=True)
+
+Verify = Annotated[
+    str | None,
+    typer.Option(
+        "--verify",
+        metavar="SCHEME",
+        help="How the partner proves who it is: none, standard, github. With none, the default, anybody who can reach "
+        "the endpoint may post.",
+    ),
+]
+Secret = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="SECRET",
+        help="- reads it from stdin, @FILE from a file; several are valid at once. Made and shown once if not given.",
+    ),
+]
+MaxBacklog = Annotated[
+    int | None,
+    typer.Option("--max-backlog", metavar="N", help="Events that may wait before POSTs get 429 (default 100000)."),
+]
+OnBacklogFull = Annotated[
+    str | None,
+    typer.Option(
+        "--on-backlog-full",
+        metavar="reject|accept",
+        help="accept stores events beyond the limit, for senders that never retry (default reject, github: accept).",
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", parser=rate_or_none, metavar="N/s", help="Events per second; none: unlimited (default)."),
+]
+MaxBody = Annotated[
+    int | None, typer.Option("--max-body", metavar="BYTES", help="1 to 104857600 (default 1048576, which is 1 MiB).")
+]
+SOURCE = "header:NAME, json:/a/json/pointer or none"
+Dedupe = Annotated[
+    str | None, typer.Option("--dedupe", metavar="SOURCE", help=f"What makes two POSTs the same event: {SOURCE}.")
+]
+Type = Annotated[str | None, typer.Option("--type", metavar="SOURCE", help=f"Where an event's type is: {SOURCE}.")]
+OrderKey = Annotated[
+    str | None, typer.Option("--order-key", metavar="SOURCE", help=f"Where an event's order key is: {SOURCE}.")
+]
+
+
+@app.command("add")
+def add(
+    name: Name,
+    verify: Verify = None,
+    secret: Secret = None,
+    max_backlog: MaxBacklog = None,
+    on_backlog_full: OnBacklogFull = None,
+    rate: Rate = None,
+    max_body: MaxBody = None,
+    dedupe: Dedupe = None,
+    type_: Type = None,
+    order_key: OrderKey = None,
+    json: Json = False,
+) -> None:
+    """Add a partner: it may POST to /in/NAME from now on."""
+    from storage import partners
+
+    options = _options(verify, max_backlog, on_backlog_full, rate, max_body, dedupe, type_, order_key)
+    secrets = _secrets(secret)
+    with session() as now:
+        if verify is None and not now.settings.ingest_bind.is_loopback:
+            raise wrong(
+                f"ingest listens on {now.settings.ingest_bind}, beyond this machine: say --verify none if anybody "
+                "who can reach it may post, else a scheme",
+                "--verify",
+            )
+        partner, made = now.store.run(
+            lambda connection: partners.add(connection, now.vault_if_known, name, options, secrets, actor=now.actor)
+        )
+        where = f"http://{now.settings.ingest_bind}/in/{name}"
+    _told(partner, made, json, f"partner {name} added: POST {where}")
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """List the partners."""
+    from storage import partners
+
+    with session() as now, now.store.begin() as connection:
+        found = partners.listed(connection)
+    if json:
+        print_json([document(partner) for partner in found])
+        return
+    rows = [(p.name, p.state, p.verify, p.max_backlog, _rate(p), instant(p.created_at)) for p in found]
+    columns = ("NAME", "STATE", "VERIFY", "MAX BACKLOG", "RATE", "CREATED")
+    print_table(columns, rows, "no partners: hookyard partner add NAME")
+
+
+@app.command("show")
+def show(name: Name, json: Json = False) -> None:
+    """Show a partner: its settings and its subscriptions."""
+    from storage import partners, subscriptions
+
+    with session() as now, now.store.begin() as connection:
+        partner = partners.find(connection, name)
+        subscribed = subscriptions.listed(connection, partner_id=partner.id)
+    told = document(partner) | {
+        "subscriptions": [{"destination": s.destination, "types": s.types, "order": s.ordering} for s in subscribed]
+    }
+    if json:
+        print_json(told)
+        return
+    told["subscriptions"] = [f"{s.destination} ({', '.join(s.types or ['every type'])})" for s in subscribed]
+    print_fields(told)
+
+
+@app.command("edit")
+def edit(
+    name: Name,
+    verify: Verify = None,
+    secret: Secret = None,
+    max_backlog: MaxBacklog = None,
+    on_backlog_full: OnBacklogFull = None,
+    rate: Rate = None,
+    max_body: MaxBody = None,
+    dedupe: Dedupe = None,
+    type_: Type = None,
+    order_key: OrderKey = None,
+    json: Json = False,
+) -> None:
+    """Change the given options, nothing else; effective within 2 s. --secret goes with another --verify only."""
+    from storage import partners
+
+    options = _options(verify, max_backlog, on_backlog_full, rate, max_body, dedupe, type_, order_key)
+    if not options and not secret:
+        raise wrong("no option to change is given")
+    secrets = _secrets(secret)
+    with session() as now:
+        partner, made = now.store.run(
+            lambda connection: partners.edit(connection, now.vault_if_known, name, options, secrets, actor=now.actor)
+        )
+    _told(partner, made, json, f"partner {name} changed")
+
+
+@app.command("pause")
+def pause(name: Name) -> None:
+    """Hold the partner's deliveries; events are still accepted, up to the backlog's limit."""
+    _set_state(name, "paused")
+
+
+@app.command("resume")
+def resume(name: Name) -> None:
+    """Deliver the partner's events again."""
+    _set_state(name, "active")
+
+
+@app.command("rotate-secret")
+def rotate_secret(
+    name: Name,
+    secret: Annotated[
+        str | None, typer.Option("--secret", metavar="SECRET", help="- reads stdin, @FILE a file; else one is made.")
+    ] = None,
+    overlap: Overlap = timedelta(hours=24),
+    json: Json = False,
+) -> None:
+    """Accept a new secret from now on; the old ones too, until the overlap has passed."""
+    from storage import partners
+
+    given = None if secret is None else read_secret(secret)
+    with session() as now:
+        made = now.store.run(
+            lambda connection: partners.rotate_secret(connection, now.vault, name, given, overlap, actor=now.actor)
+        )
+    if json:
+        print_json({"name": name, "secret": made})
+        return
+    print(f"partner {name} has a new secret")
+    _tell_secret(made)
+
+
+@app.command("remove")
+def remove(name: Name, yes: Yes = False) -> None:
+    """Accept nothing from the partner any more; its events are kept, and what waits is still delivered.
+
+    Where something waits, it asks on a terminal and needs --yes elsewhere.
+    """
+    from storage import partners
+    from storage.errors import Conflict
+
+    with session() as now:
+        if not yes:
+            with now.store.begin() as connection:
+                left = partners.waiting(connection, name)
+            count = left.deliveries + left.undispatched
+            if left and not sys.stdin.isatty():
+                raise Conflict(f"{count} deliveries of partner {name!r} wait: they go on with --yes")
+            if left:
+                typer.confirm(f"{count} deliveries of partner {name} wait and go on. Remove it?", abort=True)
+        left = now.store.run(
+            lambda connection: partners.remove(connection, name, even_if_waiting=yes or bool(left), actor=now.actor)
+        )
+    waiting = left.deliveries + left.undispatched
+    print(f"partner {name} removed" + (f": {waiting} deliveries that wait go on" if waiting else ""))
+
+
+def document(partner: "Partner") -> dict[str, Any]:
+    """A partner for a program."""
+    return {
+        "name": partner.name,
+        "state": partner.state,
+        "verify": partner.verify,
+        "max_backlog": partner.max_backlog,
+        "on_backlog_full": partner.on_backlog_full,
+        "rate": _rate(partner),
+        "max_body": partner.max_body,
+        "dedupe": partner.dedupe,
+        "type": partner.type,
+        "order_key": partner.order_key,
+        "created_at": instant(partner.created_at),
+    }
+
+
+def _rate(partner: "Partner") -> str | None:
+    return None if partner.rate is None else format_rate(partner.rate)
+
+
+def _set_state(name: str, state: str) -> None:
+    from storage import partners
+
+    with session() as now:
+        changed = now.store.run(lambda connection: partners.set_state(connection, name, state, actor=now.actor))
+    print(f"partner {name} is {state}" + ("" if changed else " already"))
+
+
+def _options(
+    verify: str | None,
+    max_backlog: int | None,
+    on_backlog_full: str | None,
+    rate: float | None,
+    max_body: int | None,
+    dedupe: str | None,
+    type_: str | None,
+    order_key: str | None,
+) -> "Options":
+    """What was given, and only that."""
+    options: Options = {}
+    if rate is not None:
+        options["rate"] = optional_rate(rate)
+    given: dict[str, Any] = {
+        "verify": verify,
+        "max_backlog": max_backlog,
+        "on_backlog_full": on_backlog_full,
+        "max_body": max_body,
+        "dedupe": dedupe,
+        "type": type_,
+        "order_key": order_key,
+    }
+    options.update({key: value for key, value in given.items() if value is not None})  # type: ignore[typeddict-item]
+    return options
+
+
+def _secrets(given: Sequence[str] | None) -> list[str]:
+    if given and given.count("-") > 1:
+        raise wrong("only one secret can come from stdin", "--secret")
+    return [read_secret(text) for text in given or ()]
+
+
+def _told(partner: "Partner", made: str | None, json: bool, line: str) -> None:
+    if json:
+        print_json(document(partner) | ({"secret": made} if made else {}))
+        return
+    print(line)
+    _tell_secret(made)
+    if partner.verify == "none":
+        say("note: --verify none: anybody who can reach the endpoint may post")
+
+
+def _tell_secret(made: str | None) -> None:
+    if made:
+        print(f"secret {made}")
+        say("note: this secret is not shown again")
