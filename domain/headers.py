@@ -6,6 +6,7 @@ Headers are pairs of bytes, in order, duplicates included; names are compared wi
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 Header = tuple[bytes, bytes]
 
@@ -59,11 +60,11 @@ def pass_on(received: Iterable[Header], withheld: Collection[bytes] = ()) -> Pas
     headers: list[Header] = []
     unprintable: list[bytes] = []
     for name, value in received:
-        lower = name.lower()
-        if _is_ours_to_say(lower) or lower in CREDENTIALS or lower in named or lower in withheld:
+        lower, goes_on, is_token = _judged(name) if len(name) <= 64 else _judge(name)
+        if not goes_on or lower in named or lower in withheld:
             continue
         value = value.strip(b" \t")
-        if TOKEN.fullmatch(lower) and PRINTABLE.fullmatch(value):
+        if is_token and PRINTABLE.fullmatch(value):
             headers.append((lower, value))
         else:
             unprintable.append(lower)
@@ -88,6 +89,15 @@ def header_value(text: str, limit: int = 256) -> bytes:
     """The text as a header value: what is not printable ASCII is percent-encoded as UTF-8, the rest left as it is."""
     raw = text.strip().encode("utf-8", "replace")[:limit]
     return b"".join(b"%c" % byte if 0x20 <= byte <= 0x7E else b"%%%02X" % byte for byte in raw)
+
+
+def _judge(name: bytes) -> tuple[bytes, bool, bool]:
+    """The name in lower case, whether it is an end-to-end header that may go on, and whether it is a name at all."""
+    lower = name.lower()
+    return lower, not (_is_ours_to_say(lower) or lower in CREDENTIALS), TOKEN.fullmatch(lower) is not None
+
+
+_judged = lru_cache(maxsize=4096)(_judge)  # names are few and come again with every event; long ones are not kept
 
 
 def _is_ours_to_say(lower: bytes) -> bool:

@@ -103,7 +103,7 @@ class Ingest:
                 await asyncio.sleep(PROBE_SECONDS / 2)
         snapshot = self.configuration.snapshot
         self._announcer = Announcer(self._config.redis_url, Keys(snapshot.incarnation))
-        self._warn_of_open_doors(address)
+        self.warn_of_open_doors(address)
 
     async def watch(self) -> None:
         """Asks the database now and then whether it would store, and shows the queues; until cancelled."""
@@ -122,7 +122,7 @@ class Ingest:
         if self._announcer is not None:
             await self._announcer.close()
 
-    def _warn_of_open_doors(self, address: object) -> None:
+    def warn_of_open_doors(self, address: object) -> None:
         """One loud line if anybody beyond this machine may post as somebody."""
         anybody = sorted(p.name for p in self.configuration.snapshot.partners.values() if p.verify == "none")
         if anybody and not is_loopback(address):

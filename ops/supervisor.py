@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -214,7 +215,11 @@ def listen(variable: str, bind: Bind) -> Iterator[socket.socket]:
             listening.bind(address)
             listening.listen(2048)
         except OSError as problem:
-            why = "is in use by another program" if problem.errno == 98 else f"cannot be used: {problem.strerror}"
+            why = (
+                "is in use by another program"
+                if problem.errno == errno.EADDRINUSE
+                else f"cannot be used: {problem.strerror}"
+            )
             raise CannotStart(f"{variable} {bind} {why}") from None
         yield listening
 

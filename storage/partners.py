@@ -91,8 +91,13 @@ class Waiting:
     deliveries: int
     undispatched: int
 
+    @property
+    def total(self) -> int:
+        """Deliveries that wait, and events that may become some."""
+        return self.deliveries + self.undispatched
+
     def __bool__(self) -> bool:
-        return bool(self.deliveries or self.undispatched)
+        return self.total > 0
 
 
 COLUMNS = [partners.c[name] for name in Partner.__slots__]
@@ -229,14 +234,14 @@ def remove(connection: sa.Connection, name: str, *, even_if_waiting: bool = Fals
     last_seq = connection.execute(LOCK_HEAD, {"id": identity}).scalar_one()
     left = Waiting(*connection.execute(WAITING, {"id": identity}).one())
     if left and not even_if_waiting:
-        raise Conflict(f"{left.deliveries + left.undispatched} deliveries of partner {name!r} wait")
+        raise Conflict(f"{left.total} deliveries of partner {name!r} wait")
     connection.execute(REST_LANES, {"id": identity})
     gone = partners.update().where(partners.c.id == identity, partners.c.removed_at.is_(None))
     if not connection.execute(gone.values(removed_at=sa.func.now())).rowcount:
         raise NotFound(f"no partner {name!r}")
     connection.execute(END_SUBSCRIPTIONS, {"id": identity, "last_seq": last_seq})
     connection.execute(partner_secrets.delete().where(partner_secrets.c.partner_id == identity))
-    audit.record(connection, actor, "partner remove", name, {"waiting": left.deliveries + left.undispatched})
+    audit.record(connection, actor, "partner remove", name, {"waiting": left.total})
     return left
 
 

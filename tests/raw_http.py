@@ -89,7 +89,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 async def _more(reader: asyncio.StreamReader) -> bool:
     """Whether another answer begins soon."""
     try:
-        async with asyncio.timeout(0.3):
+        async with asyncio.timeout(0.15):
             while not reader._buffer and not reader.at_eof():  # type: ignore[attr-defined]
                 await asyncio.sleep(0.01)
     except TimeoutError:

@@ -33,9 +33,6 @@ class Metrics:
         self._lag = Histogram(
             "hookyard_delivery_lag_seconds", "From accepted to delivered.", registry=registry, buckets=LAG_SECONDS
         )
-        self._parked = Counter(
-            "hookyard_parked", "Deliveries parked by workers.", ("destination", "reason"), registry=registry
-        )
         self._batch = Histogram(
             "hookyard_journal_batch_size", "Transitions per commit of the journal.", registry=registry, buckets=BATCH
         )
@@ -54,8 +51,6 @@ class Metrics:
         self._seconds.labels(destination).observe(outcome.duration_ms / 1000)
         if lag_ms is not None:
             self._lag.observe(lag_ms / 1000)
-        if outcome.after.park_reason is not None:
-            self._parked.labels(destination, outcome.after.park_reason.value).inc()
 
     def batch(self, n: int) -> None:
         """The journal committed n transitions."""

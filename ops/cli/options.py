@@ -43,6 +43,18 @@ def wrong(text: str, option: str | None = None) -> typer.BadParameter:
     return typer.BadParameter(text, param_hint=option)
 
 
+def agreed_to_remove(what: str, waiting: int, fate: str) -> bool:
+    """Whether a person agrees to remove something that deliveries wait for; nobody is asked where none do.
+
+    Raises: Conflict where nobody can be asked, Abort for a no.
+    """
+    from storage.errors import Conflict
+
+    if waiting and not sys.stdin.isatty():
+        raise Conflict(f"{waiting} deliveries wait for {what}: {fate}; say --yes to remove it")
+    return bool(waiting) and typer.confirm(f"{waiting} deliveries wait: {fate}. Remove {what}?", abort=True)
+
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 PartnerName = Annotated[str, typer.Argument(metavar="PARTNER", help="The partner's name.")]
@@ -62,12 +74,12 @@ Overlap = Annotated[
         "--overlap",
         parser=parse_duration,
         metavar="DURATION",
-        help="How long the old secret stays valid (default 24h).",
+        help="For how long old secrets stay valid (24h).",
     ),
 ]
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="evt_… as the 202 gave it.")]
 Pace = Annotated[
     float | None,
-    typer.Option("--rate", parser=parse_rate, metavar="N/s", help="At most so many deliveries per second."),
+    typer.Option("--rate", parser=parse_rate, metavar="N/s", help="At most so many a second."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing, ask nothing.")]

@@ -1,4 +1,4 @@
-"""How answers look: one JSON document, or compact tables that keep every character when nobody's terminal bounds them."""
+"""How answers look: one JSON document, or compact tables that are whole wherever no terminal bounds them."""
 
 import json
 import sys

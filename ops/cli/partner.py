@@ -1,6 +1,5 @@
 """`hookyard partner …`: who may send to us."""
 
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from domain.values import format_rate
-from ops.cli.options import Json, Name, Overlap, Yes, optional_rate, rate_or_none, read_secret, wrong
+from ops.cli.options import Json, Name, Overlap, Yes, agreed_to_remove, optional_rate, rate_or_none, read_secret, wrong
 from ops.cli.output import instant, print_fields, print_json, print_table, say
 from ops.cli.session import session
 
@@ -200,22 +199,14 @@ def remove(name: Name, yes: Yes = False) -> None:
     Where something waits, it asks on a terminal and needs --yes elsewhere.
     """
     from storage import partners
-    from storage.errors import Conflict
 
     with session() as now:
-        if not yes:
-            with now.store.begin() as connection:
-                left = partners.waiting(connection, name)
-            count = left.deliveries + left.undispatched
-            if left and not sys.stdin.isatty():
-                raise Conflict(f"{count} deliveries of partner {name!r} wait: they go on with --yes")
-            if left:
-                typer.confirm(f"{count} deliveries of partner {name} wait and go on. Remove it?", abort=True)
+        left = now.store.run(lambda connection: partners.waiting(connection, name))
+        agreed = yes or agreed_to_remove(f"partner {name}", left.total, "they will still be delivered")
         left = now.store.run(
-            lambda connection: partners.remove(connection, name, even_if_waiting=yes or bool(left), actor=now.actor)
+            lambda connection: partners.remove(connection, name, even_if_waiting=agreed, actor=now.actor)
         )
-    waiting = left.deliveries + left.undispatched
-    print(f"partner {name} removed" + (f": {waiting} deliveries that wait go on" if waiting else ""))
+    print(f"partner {name} removed" + (f": {left.total} deliveries wait and go on" if left else ""))
 
 
 def document(partner: "Partner") -> dict[str, Any]:

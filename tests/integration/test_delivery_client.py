@@ -350,7 +350,7 @@ async def test_an_early_refusal_of_a_large_body_is_the_answer(client: Client) ->
     server = await asyncio.start_server(too_large, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     exchange = await client.send(a_request(url, body=b"x" * (16 << 20)))
-    await ended.wait()
+    await asyncio.wait_for(ended.wait(), 5)
     server.close()
     assert (exchange.status, client.idle_connections) == (413, 0)
 
@@ -364,6 +364,26 @@ async def test_an_idle_connection_the_peer_closed_is_not_used_again(client: Clie
             assert (await client.send(a_request(place.url()))).outcome is Outcome.SUCCESS
             await until(lambda: place.open == 0)
     assert len(place.requests) == 5
+
+
+async def test_a_connection_nobody_uses_is_closed_after_a_while(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.client.IDLE_SECONDS", 0.05)
+    async with serving(answering(200)) as place:
+        await client.send(a_request(place.url()))
+        await until(lambda: place.open == 0)
+    assert client.idle_connections == 0
+
+
+async def test_an_old_connection_is_not_kept_so_that_dns_is_followed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.client.CONNECTION_SECONDS", -1.0)
+    async with serving(answering(200)) as place:
+        await client.send(a_request(place.url()))
+        await client.send(a_request(place.url()))
+    assert (place.connections, client.idle_connections) == (2, 0)
 
 
 async def test_a_request_on_its_way_when_the_peer_closes_goes_out_again_at_once(client: Client) -> None:

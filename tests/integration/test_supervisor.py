@@ -241,6 +241,7 @@ def test_callers_wait_while_ingest_restarts(up: Callable[..., Up]) -> None:
     pid = running.pid_of("ingest-0")
     assert pid
     os.kill(pid, signal.SIGKILL)
+    until(lambda: not start_time(pid), 5, "the end of the only process that accepts")
     with urlopen(running.url("ingest"), timeout=5) as answer:  # refused, if the supervisor did not hold the socket
         assert answer.status == 200
 

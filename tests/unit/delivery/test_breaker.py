@@ -113,6 +113,14 @@ def test_a_failed_probe_waits_the_whole_reset_time_again_and_an_interrupted_one_
     assert again.admits(0, NOW + RESET) is Admission.PROBE
 
 
+def test_what_opened_it_is_forgotten_once_it_closes() -> None:
+    breaker = a_breaker()
+    assert after(breaker, BAD, BAD, BAD)
+    breaker.observe(opened(breaker.row, NOW))
+    breaker.observe(closed(breaker.row, NOW))
+    assert not after(breaker, BAD, BAD)
+
+
 def test_it_comes_back_one_at_a_time() -> None:
     breaker = an_open_breaker()
     breaker.observe(closed(breaker.row, NOW))

@@ -78,11 +78,18 @@ def test_a_destination_at_its_limit_is_passed_over_until_it_gives_back() -> None
 
 
 def test_nobody_overtakes_those_of_his_destination_who_wait() -> None:
-    pool = Pool(2)
-    assert admit(pool, 1, concurrency=1)
-    wait(pool, 1, lambda: None, concurrency=1)
-    pool.adjust(1, concurrency=1, proven=True)
-    assert not admit(pool, 1, concurrency=1)
+    pool = Pool(1)
+    order: list[str] = []
+
+    def give_back_and_ask_again() -> None:
+        pool.release(1)
+        order.append("overtook" if admit(pool, 1) else "waits")
+
+    assert admit(pool, 1)
+    wait(pool, 1, give_back_and_ask_again)
+    wait(pool, 1, lambda: order.append("second"))
+    pool.release(1)
+    assert order == ["waits", "second"]
 
 
 def test_whoever_gives_up_is_not_called() -> None:

@@ -96,6 +96,11 @@ def test_any_text_is_a_url_in_normal_form_or_refused(text: str, start: str) -> N
     assert not set(normal) & set(' \t\r\n"<>#')
 
 
+def test_credentials_in_a_url_are_refused_with_the_way_to_give_them() -> None:
+    with pytest.raises(BadURL, match="Authorization"):
+        parse("https://user@example.com/hook")
+
+
 def test_a_literal_host_is_known_to_be_one() -> None:
     assert parse("http://[::1]:81/x?y").address == ip_address("::1")
     assert parse("http://10.0.0.1/").address == ip_address("10.0.0.1")

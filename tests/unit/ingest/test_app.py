@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -12,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from domain.events import place_of, unpack_headers
-from domain.partners import Partner
 from domain.verification import Draft, find_scheme, schemes
 from ingest.app import Edge
 from ingest.health import Health, health_app
@@ -22,50 +20,7 @@ from storage.configuration import EMPTY, Snapshot
 from storage.errors import StorageUnavailable
 from storage.groupcommit import QueueFull
 from storage.log import Answer, Arrival
-
-NOW = 1_700_000_000.0
-RECEIVED_AT = datetime(2026, 1, 1, tzinfo=UTC)
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-ACME = Partner(
-    1, "acme", 3, "active", "none", {}, (), 100, "reject", None, 1000,
-    dedupe="header:webhook-id", type="json:/type", order_key="json:/customer",
-)  # fmt: skip
-SIGNED = replace(ACME, id=2, name="signed", verify="standard", secrets=(SECRET,))
-OCTO = replace(
-    ACME, id=3, name="octo", verify="github", secrets=("s",), dedupe="header:X-GitHub-Delivery",
-    type="header:X-GitHub-Event", order_key="none", state="paused",
-)  # fmt: skip
-
-
-class FakeLog:
-    """Numbers arrivals as the real one does; `say` replaces its answer."""
-
-    def __init__(self) -> None:
-        self.arrivals: list[Arrival] = []
-        self.say: Callable[[Arrival], Answer] = self._number
-
-    async def accept(self, arrival: Arrival) -> Answer:
-        await asyncio.sleep(0)
-        return self.say(arrival)
-
-    def _number(self, arrival: Arrival) -> Answer:
-        for number, known in enumerate(self.arrivals, 1):
-            if arrival.digest is not None and (known.partner_id, known.digest) == (arrival.partner_id, arrival.digest):
-                return Answer("repeat", number, RECEIVED_AT, known.body != arrival.body, None)
-        self.arrivals.append(arrival)
-        return Answer("stored", len(self.arrivals), RECEIVED_AT, False, None)
-
-
-class FakeConfiguration:
-    """What is configured."""
-
-    def __init__(self, *partners: Partner) -> None:
-        self.snapshot = EMPTY
-        self.set(*partners)
-
-    def set(self, *partners: Partner) -> None:
-        by_name = {partner.name: partner for partner in partners}
-        self.snapshot = replace(EMPTY, version=self.snapshot.version + 1, partners=by_name)
+from tests.edge_stand import ACME, NOW, OCTO, RECEIVED_AT, SECRET, SIGNED, FakeConfiguration, FakeLog
 
 
 class Stand:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -96,3 +97,13 @@ def test_a_data_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotStart, match="cannot be used"):
         datadir.make(tmp_path / "file" / "data")
+
+
+def test_a_supervisor_that_died_and_was_not_buried_is_no_supervisor(tmp_path: Path) -> None:
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as dying:
+        started = start_time(dying.pid)
+        (tmp_path / "up.lock").write_text(f"{dying.pid} {started}\n")
+        assert datadir.supervisor_pid(tmp_path) == dying.pid
+        dying.kill()
+        os.waitid(os.P_PID, dying.pid, os.WEXITED | os.WNOWAIT)  # dead, but still in the table of processes
+        assert datadir.supervisor_pid(tmp_path) is None

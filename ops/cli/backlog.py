@@ -1,0 +1,154 @@
+"""`hookyard backlog`, `hookyard audit`: what waits and why; who did what."""
+
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.cli.options import RANGE, Json, Since, Until, wrong
+from ops.cli.output import age, instant, print_json, print_table
+from ops.cli.session import session
+
+if TYPE_CHECKING:
+    from storage.backlog import Backlog, Lane
+
+app = typer.Typer()
+
+REFRESH_SECONDS = 2.0
+WINDOW = 30  # refreshes over which a slope is measured: a minute
+AUDIT_LIMIT = 100
+COLUMNS = (
+    "PARTNER",
+    "DESTINATION",
+    "WAITING",
+    "SLOPE",
+    "OLDEST",
+    "IN FLIGHT",
+    "BREAKER",
+    "PARKED",
+    "DRAINS IN",
+    "BLOCKED BY",
+)
+CLEAR = "\x1b[H\x1b[2J"
+
+
+class Slopes:
+    """How fast each partner's backlog grows, from what was seen before."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, dict[str, int]]] = deque(maxlen=WINDOW)
+
+    def measure(self, now: float, waiting: dict[str, int]) -> dict[str, float]:
+        """Events per minute by partner, for those seen before. `now` in seconds of any steady clock."""
+        self._seen.append((now, waiting))
+        then, before = self._seen[0]
+        if now <= then:
+            return {}
+        return {name: (count - before[name]) * 60 / (now - then) for name, count in waiting.items() if name in before}
+
+
+@app.command("backlog")
+def backlog(
+    watch: Annotated[bool, typer.Option("--watch", help="Again every 2 s until Ctrl-C, with the slope.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what waits: per partner and destination how much, how old, what it waits for, and the time to drain."""
+    from storage import backlog as books
+
+    slopes = Slopes()
+    with session() as now:
+        while True:
+            found = now.store.run(books.backlog)
+            measured = slopes.measure(time.monotonic(), {partner.partner: partner.waiting for partner in found})
+            if watch and not json and sys.stdout.isatty():
+                print(CLEAR, end="")
+            _print(found, measured, json)
+            sys.stdout.flush()
+            if not watch:
+                return
+            time.sleep(REFRESH_SECONDS)
+
+
+@app.command("audit", epilog=RANGE)
+def audit(
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="NAME", help="Only of this event, partner or destination.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many (default 100).")] = AUDIT_LIMIT,
+    json: Json = False,
+) -> None:
+    """Show who did what to which event, partner or destination, and when; the newest first."""
+    from storage import audit as books
+
+    if not 1 <= limit <= 100_000:
+        raise wrong(f"{limit}: 1 to 100000 are allowed", "--limit")
+    with session() as now, now.store.begin() as connection:
+        found = books.entries(connection, limit=limit, subject=subject, since=since, until=until)
+    if json:
+        print_json(
+            [
+                {"at": instant(e.at), "actor": e.actor, "action": e.action, "subject": e.subject, "details": e.details}
+                for e in found
+            ]
+        )
+        return
+    rows = [(instant(e.at), e.actor, e.action, e.subject, _details(e.details)) for e in found]
+    print_table(("AT", "ACTOR", "ACTION", "SUBJECT", "DETAILS"), rows, "nothing was done yet")
+
+
+def document(partner: "Backlog", slope: float | None) -> dict[str, Any]:
+    """A partner's backlog for a program."""
+    return {
+        "partner": partner.partner,
+        "waiting": partner.waiting,
+        "undispatched": partner.undispatched,
+        "slope_per_minute": None if slope is None else round(slope, 1),
+        "oldest_seconds": _rounded(partner.oldest_seconds),
+        "lanes": [_lane(lane) for lane in partner.lanes],
+    }
+
+
+def _print(found: "list[Backlog]", slopes: dict[str, float], json: bool) -> None:
+    if json:
+        print_json([document(partner, slopes.get(partner.partner)) for partner in found])
+        return
+    rows: list[tuple[object, ...]] = []
+    for partner in found:
+        slope = slopes.get(partner.partner)
+        shown = None if slope is None else f"{slope:+.0f}/min"
+        rows.append((partner.partner, "", partner.waiting, shown, age(partner.oldest_seconds), *[""] * 5))
+        rows += [
+            ("", lane.destination, lane.waiting, "", age(lane.oldest_seconds), lane.in_flight, lane.breaker,
+             lane.parked, age(lane.drain_seconds), lane.blocked_by or "")
+            for lane in partner.lanes
+        ]  # fmt: skip
+    print_table(COLUMNS, rows, "no partners")
+
+
+def _lane(lane: "Lane") -> dict[str, Any]:
+    return {
+        "destination": lane.destination,
+        "waiting": lane.waiting,
+        "in_flight": lane.in_flight,
+        "breaker": lane.breaker,
+        "parked": lane.parked,
+        "oldest_seconds": _rounded(lane.oldest_seconds),
+        "head": lane.head,
+        "head_sequence": lane.head_sequence,
+        "blocked_by": lane.blocked_by,
+        "drain_seconds": _rounded(lane.drain_seconds),
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(max(0.0, seconds), 3)
+
+
+def _details(details: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in details.items())

@@ -1,0 +1,332 @@
+"""`hookyard destination …`: who receives from us, and by which policy."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from domain.values import format_duration, format_rate, parse_duration
+from ops.cli.options import (
+    Json,
+    Name,
+    Overlap,
+    Yes,
+    agreed_to_remove,
+    optional_rate,
+    rate_or_none,
+    read_secret,
+    wrong,
+)
+from ops.cli.output import instant, print_fields, print_json, print_table, say
+from ops.cli.session import Session, session
+
+if TYPE_CHECKING:
+    from storage.destinations import Destination, Options
+
+app = typer.Typer(help="Destinations: who receives from us.", no_args_is_help=True)
+
+URL = "http:// or https://, in normal form: it is called exactly as written."
+
+
+def _duration(option: str, told: str) -> Any:
+    return typer.Option(option, parser=parse_duration, metavar="DURATION", help=told)
+
+
+Url = Annotated[str, typer.Argument(metavar="URL", help=URL)]
+Secret = Annotated[
+    str | None,
+    typer.Option(
+        "--secret",
+        metavar="SECRET",
+        help="whsec_… that signs every attempt; - reads stdin, @FILE a file. Made and shown once if not given.",
+    ),
+]
+Timeout = Annotated[timedelta | None, _duration("--timeout", "Of a whole attempt, 100ms to 10m (default 30s).")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option("--concurrency", metavar="N", help="Attempts in flight at once, 1 to 10000 (default 10)."),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", parser=rate_or_none, metavar="N/s", help="Attempts per second; none: unlimited (default)."),
+]
+MaxAttempts = Annotated[
+    int | None,
+    typer.Option("--max-attempts", metavar="N", help="Before a delivery is parked, 1 to 10000 (default 12)."),
+]
+RetryBase = Annotated[timedelta | None, _duration("--retry-base", "First wait, 10ms to 1d (default 5s).")]
+RetryFactor = Annotated[
+    float | None,
+    typer.Option("--retry-factor", metavar="X", help="Each wait is so many times the last, 1 to 100 (default 3)."),
+]
+RetryCap = Annotated[timedelta | None, _duration("--retry-cap", "Longest wait, 10ms to 30d (default 6h).")]
+ParkOn = Annotated[
+    str | None,
+    typer.Option("--park-on", metavar="STATUS,...", help="Statuses that park a delivery at once; '' for none."),
+]
+SuspendAfter = Annotated[
+    timedelta | None,
+    _duration("--suspend-after", "Suspend when every attempt failed for so long, 1s to 365d (default 5d)."),
+]
+OnPark = Annotated[
+    str | None,
+    typer.Option(
+        "--on-park",
+        metavar="continue|hold",
+        help="hold: after a parked event its lane waits for a person (default continue).",
+    ),
+]
+BreakerFailures = Annotated[
+    int | None,
+    typer.Option("--breaker-failures", metavar="N", help="Failures that open the breaker, 1 to 1000 (default 5)."),
+]
+BreakerReset = Annotated[
+    timedelta | None, _duration("--breaker-reset", "From open to the probe, 10ms to 1d (default 30s).")
+]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="'K: V'", help="Sent with every attempt; may be repeated. An edit replaces all."),
+]
+
+
+@app.command("add")
+def add(
+    name: Name,
+    url: Url,
+    secret: Secret = None,
+    timeout: Timeout = None,
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    max_attempts: MaxAttempts = None,
+    retry_base: RetryBase = None,
+    retry_factor: RetryFactor = None,
+    retry_cap: RetryCap = None,
+    park_on: ParkOn = None,
+    suspend_after: SuspendAfter = None,
+    on_park: OnPark = None,
+    breaker_failures: BreakerFailures = None,
+    breaker_reset: BreakerReset = None,
+    header: HeaderOption = None,
+    json: Json = False,
+) -> None:
+    """Add a destination. It receives nothing before it is subscribed to a partner."""
+    from storage import destinations
+
+    options = _options(locals(), header)
+    given = None if secret is None else read_secret(secret)
+    with session() as now:
+        _judge(now, url)
+
+        def work(connection: Any) -> tuple[str | None, "Destination"]:
+            made = destinations.add(connection, now.vault, name, options, given, actor=now.actor)
+            return made, destinations.show(connection, now.vault, name)
+
+        made, added = now.store.run(work)
+    if json:
+        print_json(document(added) | ({"secret": made} if made else {}))
+        return
+    print(f"destination {name} added")
+    _tell_secret(made)
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """List the destinations. Of URLs that hold more than a host only the host is shown."""
+    from domain.urls import redact
+    from storage import destinations
+
+    with session() as now, now.store.begin() as connection:
+        found = destinations.listed(connection, now.vault)
+    if json:
+        print_json([document(destination) | {"url": redact(destination.url)} for destination in found])
+        return
+    rows = [(d.name, d.state, d.breaker, d.in_flight, redact(d.url)) for d in found]
+    columns = ("NAME", "STATE", "BREAKER", "IN FLIGHT", "URL")
+    print_table(columns, rows, "no destinations: hookyard destination add NAME URL")
+
+
+@app.command("show")
+def show(name: Name, json: Json = False) -> None:
+    """Show a destination: its URL exactly as it is called, its policy, its breaker, who feeds it."""
+    from storage import destinations, subscriptions
+
+    with session() as now, now.store.begin() as connection:
+        destination = destinations.show(connection, now.vault, name)
+        subscribed = subscriptions.listed(connection, destination_id=destination.id)
+    told = document(destination)
+    if json:
+        feeds = [{"partner": s.partner, "types": s.types, "order": s.ordering} for s in subscribed]
+        print_json(told | {"subscriptions": feeds})
+        return
+    print_fields(
+        told | {"subscriptions": [f"{s.partner} ({', '.join(s.types or ['every type'])})" for s in subscribed]}
+    )
+
+
+@app.command("edit")
+def edit(
+    name: Name,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help=URL)] = None,
+    timeout: Timeout = None,
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    max_attempts: MaxAttempts = None,
+    retry_base: RetryBase = None,
+    retry_factor: RetryFactor = None,
+    retry_cap: RetryCap = None,
+    park_on: ParkOn = None,
+    suspend_after: SuspendAfter = None,
+    on_park: OnPark = None,
+    breaker_failures: BreakerFailures = None,
+    breaker_reset: BreakerReset = None,
+    header: HeaderOption = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Send no configured header any more.")] = False,
+    json: Json = False,
+) -> None:
+    """Change the given options, nothing else; effective within 2 s, also for what is being retried."""
+    from storage import destinations
+
+    if header and no_headers:
+        raise wrong("--header and --no-headers exclude each other")
+    options = _options(locals(), [] if no_headers else header)
+    if not options:
+        raise wrong("no option to change is given")
+    with session() as now:
+        _judge(now, url)
+
+        def work(connection: Any) -> "Destination":
+            destinations.edit(connection, now.vault, name, options, actor=now.actor)
+            return destinations.show(connection, now.vault, name)
+
+        changed = now.store.run(work)
+    if json:
+        print_json(document(changed))
+        return
+    print(f"destination {name} changed")
+
+
+@app.command("pause")
+def pause(name: Name) -> None:
+    """Send nothing to it until it is resumed; what comes for it waits."""
+    from storage import destinations
+
+    with session() as now:
+        changed = now.store.run(lambda connection: destinations.pause(connection, name, actor=now.actor))
+    print(f"destination {name} is paused" + ("" if changed else " already"))
+
+
+@app.command("resume")
+def resume(name: Name) -> None:
+    """Send to it again, after a pause or a suspension. What a suspension parked stays parked until it is replayed."""
+    from storage import destinations
+
+    with session() as now:
+        was = now.store.run(lambda connection: destinations.resume(connection, name, actor=now.actor))
+    print(f"destination {name} is active" + (" already" if was == "active" else ""))
+    if was == "suspended":
+        say(f"note: what was parked meanwhile: hookyard replay --destination {name} --reason destination_suspended")
+
+
+@app.command("rotate-secret")
+def rotate_secret(
+    name: Name, secret: Secret = None, overlap: Overlap = timedelta(hours=24), json: Json = False
+) -> None:
+    """Sign with a new secret from now on, and with the old ones too until the overlap has passed."""
+    from storage import destinations
+
+    given = None if secret is None else read_secret(secret)
+    with session() as now:
+        made = now.store.run(
+            lambda connection: destinations.rotate_secret(connection, now.vault, name, given, overlap, actor=now.actor)
+        )
+    if json:
+        print_json({"name": name, "secret": made})
+        return
+    print(f"destination {name} has a new secret")
+    _tell_secret(made)
+
+
+@app.command("reset-breaker")
+def reset_breaker(name: Name) -> None:
+    """Close the breaker: deliveries go out again at once."""
+    from storage import destinations
+
+    with session() as now:
+        now.store.run(lambda connection: destinations.reset_breaker(connection, name, actor=now.actor))
+    print(f"the breaker of destination {name} is closed")
+
+
+@app.command("remove")
+def remove(name: Name, yes: Yes = False) -> None:
+    """Send nothing to it any more; what waits for it is parked (destination_removed), events are kept.
+
+    Where something waits, it asks on a terminal and needs --yes elsewhere.
+    """
+    from storage import destinations
+
+    with session() as now:
+        left = now.store.run(lambda connection: destinations.waiting(connection, name))
+        agreed = yes or agreed_to_remove(f"destination {name}", left, "they will be parked")
+        parked = destinations.remove(now.store, name, even_if_waiting=agreed, actor=now.actor)
+    print(f"destination {name} removed" + (f": {parked} deliveries that waited are parked" if parked else ""))
+
+
+def document(destination: "Destination") -> dict[str, Any]:
+    """A destination for a program. Durations are texts such as `30s`, which the options take back."""
+    told: dict[str, Any] = {}
+    for field in destination.__slots__:
+        value = getattr(destination, field)
+        if field == "id":
+            continue
+        if field == "rate":
+            told["rate"] = None if value is None else format_rate(value)
+        elif field == "header_names":
+            told["headers"] = list(value)
+        elif isinstance(value, timedelta):
+            told[field] = format_duration(value)
+        else:
+            told[field] = instant(value) if field == "created_at" else value
+    return told
+
+
+def _options(given: dict[str, Any], headers: Sequence[str] | None) -> "Options":
+    """Of a command's arguments those that were given and are options of a destination."""
+    from storage.destinations import Options
+
+    plain = [field for field in Options.__annotations__ if field not in ("rate", "headers", "park_on")]
+    options: dict[str, Any] = {field: given[field] for field in plain if given.get(field) is not None}
+    if given["park_on"] is not None:
+        options["park_on"] = _statuses(given["park_on"])
+    if given.get("rate") is not None:
+        options["rate"] = optional_rate(given["rate"])
+    if headers is not None:
+        options["headers"] = list(headers)
+    return options  # type: ignore[return-value]
+
+
+def _statuses(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise wrong(f"{text[:60]!r} is no list of statuses, as in 422,451", "--park-on")
+    return sorted({int(part[:4]) for part in parts})
+
+
+def _judge(now: Session, url: str | None) -> None:
+    """Refuses a literal address that no attempt could ever be made to. Names are judged when they are resolved."""
+    from domain.addresses import Verdict, judge
+    from domain.urls import BadURL, parse
+    from storage.errors import Invalid
+
+    try:
+        address = None if url is None else parse(url).address
+    except BadURL as problem:
+        raise Invalid(str(problem)) from problem
+    if address is not None and judge(address, now.settings.networks) is Verdict.FORBIDDEN:
+        raise Invalid(f"{address} is not a public address: allow its network with HOOKYARD_ALLOW_NETWORKS first")
+
+
+def _tell_secret(made: str | None) -> None:
+    if made:
+        print(f"secret {made}")
+        say("note: every attempt is signed with it; it is not shown again")

@@ -1,0 +1,93 @@
+"""The commands that are processes: `up`, the roles, `migrate`; and `config` and `doctor`, which look at them."""
+
+import typer
+
+from ops.cli.options import Json
+from ops.cli.output import print_fields, print_json
+
+app = typer.Typer()
+
+
+@app.command("up")
+def up() -> None:
+    """Run everything on this machine, in the foreground; Ctrl-C drains and stops it."""
+    from ops.supervisor import run_up
+    from ops.wiring import own_settings
+
+    raise typer.Exit(run_up(own_settings()))
+
+
+@app.command("migrate")
+def migrate() -> None:
+    """Bring the database to the schema of this version; again does nothing."""
+    from ops.wiring import migrate as run
+    from ops.wiring import settings
+
+    run(settings())
+    print("the database has the schema of this version")
+
+
+@app.command("ingest")
+def ingest() -> None:
+    """Run one ingest process: the public edge that stores events."""
+    from ops.wiring import role_settings, run_ingest
+
+    run_ingest(role_settings())
+
+
+@app.command("worker")
+def worker() -> None:
+    """Run one worker process: it owns partners and delivers their events."""
+    from ops.wiring import role_settings, run_worker
+
+    run_worker(role_settings())
+
+
+@app.command("jobs")
+def jobs() -> None:
+    """Run the background jobs."""
+    from ops.wiring import role_settings, run_jobs
+
+    run_jobs(role_settings())
+
+
+@app.command("ops")
+def ops() -> None:
+    """Run the dashboard, the admin API and the metrics."""
+    from ops.wiring import role_settings, run_ops
+
+    run_ops(role_settings())
+
+
+@app.command("config")
+def config(json: Json = False) -> None:
+    """Show the effective settings, secrets hidden."""
+    from ops.settings import describe
+    from ops.wiring import known_settings
+
+    told = describe(known_settings())
+    if json:
+        print_json(told)
+        return
+    print("\n".join(f"{name}={value}" for name, value in told.items()))
+
+
+@app.command("doctor")
+def doctor(json: Json = False) -> None:
+    """Check settings, schema, servers, durability, clocks, leases and stuck work; exit code 1 if anything is wrong."""
+    from ops.doctor import examine
+
+    findings = examine()
+    healthy = all(finding.ok for finding in findings)
+    if json:
+        print_json(
+            {
+                "healthy": healthy,
+                "findings": [{"check": f.check, "ok": f.ok, "message": f.message} for f in findings],
+            }
+        )
+    else:
+        print_fields({("ok    " if f.ok else "WRONG ") + f.check: f.message for f in findings})
+        print("healthy" if healthy else "not healthy")
+    if not healthy:
+        raise typer.Exit(1)

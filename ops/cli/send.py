@@ -1,0 +1,132 @@
+"""`hookyard send`: one event, signed and posted as the partner would."""
+
+import json as codec
+import mimetypes
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.cli.options import Json, PartnerName, wrong
+from ops.cli.output import instant, print_json
+from ops.cli.session import session
+
+if TYPE_CHECKING:
+    from ops.settings import Bind
+    from storage.partners import Partner
+
+app = typer.Typer()
+
+ANSWER_SECONDS = 30.0
+SAMPLE_TYPE = "test.event"
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a server that listens everywhere is reached from here
+
+
+class NotAccepted(Exception):
+    """Ingest did not answer 202, or not at all; the message says what it did."""
+
+
+@app.command("send")
+def send(
+    partner: PartnerName,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE|-]", help="The body; - for stdin. A small sample if not given.")
+    ] = None,
+    type_: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="The event's type.")] = None,
+    identity: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Its id; the same again is a duplicate (default: random).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Sign and post one event as the partner would, to ingest of these settings."""
+    from storage import partners
+
+    chosen = identity or f"msg_{secrets.token_hex(12)}"
+    body, content_type = _body(file, type_, chosen)
+    with session() as now, now.store.begin() as connection:
+        sender = partners.find(connection, partner)
+        secret = ""
+        if sender.verify != "none":
+            secret = partners.newest_secret(connection, now.vault, sender.id) or ""
+        bind = now.settings.ingest_bind
+    headers = [("content-type", content_type), *_signed(sender, secret, body, chosen, type_)]
+    answer = _post(_base(bind), f"/in/{partner}", body, headers)
+    if json:
+        print_json(answer)
+        return
+    repeat = " (a duplicate: it was accepted before)" if answer.get("duplicate") else ""
+    print(f"accepted {answer.get('event')} as sequence {answer.get('sequence')}{repeat}")
+
+
+def _body(file: str | None, type_: str | None, identity: str) -> tuple[bytes, str]:
+    """The bytes to send, and their content type."""
+    if file is None:
+        sample = {"type": type_ or SAMPLE_TYPE, "id": identity, "sent_at": instant(datetime.now(UTC)), "hello": "world"}
+        return codec.dumps(sample).encode(), "application/json"
+    if file == "-":
+        body = sys.stdin.buffer.read()
+        return body, "application/json" if _is_json(body) else "application/octet-stream"
+    try:
+        body = Path(file).read_bytes()
+    except OSError as problem:
+        raise wrong(f"{file} cannot be read: {problem.strerror}") from problem
+    known, _ = mimetypes.guess_type(file)
+    return body, known or ("application/json" if _is_json(body) else "application/octet-stream")
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        codec.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _signed(partner: "Partner", secret: str, body: bytes, identity: str, type_: str | None) -> list[tuple[str, str]]:
+    """The headers the partner would send: its proof, and id and type where it says them in headers."""
+    from domain.verification import Draft, find_scheme
+    from storage.errors import Invalid
+
+    try:
+        draft = Draft(body, secret, partner.verify_options, time.time(), identity, type_)
+        headers = find_scheme(partner.verify).sign(draft)
+    except ValueError as problem:
+        raise Invalid(str(problem)) from problem
+    for source, value in ((partner.dedupe, identity), (partner.type, type_)):
+        kind, _, name = source.partition(":")
+        if kind == "header" and value is not None and not _has(headers, name):
+            headers.append((name, value))
+    return headers
+
+
+def _has(headers: Sequence[tuple[str, str]], name: str) -> bool:
+    return any(key.lower() == name.lower() for key, _ in headers)
+
+
+def _base(bind: "Bind") -> str:
+    host = ANYWHERE.get(bind.host, bind.host)
+    return f"http://[{host}]:{bind.port}" if ":" in host else f"http://{host}:{bind.port}"
+
+
+def _post(base: str, path: str, body: bytes, headers: list[tuple[str, str]]) -> dict[str, Any]:
+    """The document of the 202. Raises: NotAccepted."""
+    import httpx
+
+    try:
+        with httpx.Client(trust_env=False, timeout=ANSWER_SECONDS) as client:
+            answer = client.post(base + path, content=body, headers=headers)
+    except httpx.HTTPError as problem:
+        raise NotAccepted(f"ingest at {base} does not answer: {str(problem) or type(problem).__name__}") from problem
+    try:
+        document = answer.json()
+    except ValueError:
+        document = {}
+    if answer.status_code != 202:
+        reason = document.get("detail") or document.get("title") or answer.reason_phrase
+        raise NotAccepted(f"not accepted: {answer.status_code} {reason}")
+    return dict(document)
