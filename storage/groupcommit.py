@@ -72,6 +72,12 @@ class GroupCommit(Generic[Item, Answer]):
         if self._flight is not None:
             await asyncio.wait([self._flight])
 
+    def abandon(self) -> None:
+        """What is queued or in the running commit is refused, whatever becomes of it; nothing more is taken."""
+        self._closed = True
+        if self._flight is not None:
+            self._flight.cancel()
+
     async def _fly(self) -> None:
         try:
             while self._queue:
@@ -92,6 +98,8 @@ class GroupCommit(Generic[Item, Answer]):
         """Every future of the batch is done."""
         try:
             answers = await self._commit([item for item, _ in batch])
+            if len(answers) != len(batch):
+                raise RuntimeError(f"{len(batch)} items were committed, {len(answers)} answered")
         except BadData as problem:
             if len(batch) == 1:
                 _fail(batch, problem)

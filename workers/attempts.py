@@ -260,7 +260,8 @@ class Attempts:
     def _refused(self, flight: Flight, begun: Begun) -> None:
         """The claim was not granted: the slot goes back, and what was wrong is looked at."""
         lane, entry, turnstile = flight.lane, flight.entry, flight.turnstile
-        lane.end(entry, entry.delivery, asyncio.get_running_loop().time())
+        # It was due already: what refused it says itself when to come back.
+        lane.end(entry, replace(entry.delivery, retry_in=None), asyncio.get_running_loop().time())
         self._feed.entries += 1
         if flight.probe is not None:
             self.gates.observe(turnstile, Verdict(Meaning.WITHDRAWN, Evidence.NONE), flight.probe)

@@ -64,6 +64,10 @@ class Journal:
         """Everything submitted is saved."""
         await self._group.close()
 
+    def abandon(self) -> None:
+        """What is not known to be saved is given up: a successor will see what became of it."""
+        self._group.abandon()
+
     async def _commit(self, batch: Sequence[Item]) -> list[Saved | Begun]:
         now = boot_seconds()
         for item in batch:

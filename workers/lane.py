@@ -70,6 +70,7 @@ class Lane:
         "reading",
         "retrying",
         "shard",
+        "stale",
         "tail",
         "wants",
     )
@@ -86,6 +87,7 @@ class Lane:
         self.reading = False
         self.missed = False  # something was dispatched while a read ran
         self.ended: set[int] = set()  # attempts that ended while a read ran: what it saw of them is past
+        self.stale = False  # the running read began before the lane was forgotten
         self.wants = False  # it is in its destination's turns
 
     def forget(self) -> None:
@@ -95,6 +97,7 @@ class Lane:
         self.held_at = None
         self.position = self.tail = -1
         self.behind = self.missed = True
+        self.stale = self.reading
 
     def push(
         self, sequence: int, received_at: datetime, previous: int, lane_key: int | None, copy: Copy | None
@@ -120,7 +123,7 @@ class Lane:
 
     def begin_read(self) -> int:
         """The sequence to read after."""
-        self.reading, self.missed = True, False
+        self.reading, self.missed, self.stale = True, False, False
         self.ended.clear()
         return self.position
 
@@ -128,6 +131,8 @@ class Lane:
         """What was read is queued. Answers attempts in flight that are not ours: a predecessor's, to be rescued."""
         self.reading = False
         foreign: list[Open] = []
+        if self.stale:
+            return foreign
         for row in read.open:
             self.position = max(self.position, row.sequence)
             if row.sequence in self.flying or row.sequence in self.ended:
@@ -147,16 +152,14 @@ class Lane:
 
     def candidate(self, now: float) -> Entry | None:
         """The delivery whose turn it is, if it may begin now."""
+        if self.flying and next(iter(self.flying.values())).is_strict:
+            return None  # a strict one flies alone, whatever the order of what came later
         if self.retrying and self.retrying[0].due <= now:
             return self.retrying[0]
         if not self.queue:
             return None
         head = self.queue[0]
-        if not head.is_strict:
-            return head
-        if self.flying or self.retrying or head.due > now or self.behind_by_hold(head):
-            return None
-        return head
+        return head if not head.is_strict or (head.due <= now and self._is_first(head)) else None
 
     def behind_by_hold(self, entry: Entry) -> bool:
         """Whether a parked delivery before it stops the lane."""
@@ -165,7 +168,7 @@ class Lane:
     def next_due(self, now: float) -> float:
         """When time alone makes a candidate; NEVER if that needs something else."""
         times = [entry.due for entry in self.retrying[:1]]
-        if self.queue and self.queue[0].is_strict and not self.flying and not self.behind_by_hold(self.queue[0]):
+        if self.queue and self.queue[0].is_strict and self._is_first(self.queue[0]):
             times.append(self.queue[0].due)
         return min((due for due in times if due > now), default=NEVER)
 
@@ -201,6 +204,11 @@ class Lane:
         yield from self.queue
         yield from self.retrying
         yield from self.flying.values()
+
+    def _is_first(self, head: Entry) -> bool:
+        """Whether nothing that this strict one must wait for is under way, in backoff or holding."""
+        earlier_retries = any(entry.sequence < head.sequence for entry in self.retrying)
+        return not self.flying and not earlier_retries and not self.behind_by_hold(head)
 
     def _put(self, entry: Entry, now: float) -> None:
         if not entry.is_strict and entry.due > now:

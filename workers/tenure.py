@@ -155,6 +155,7 @@ class Tenure:
     async def _end(self, tasks: list["asyncio.Task[Any]"]) -> None:
         self.turns.close()
         self.attempts.abandon()
+        self.journal.abandon()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

@@ -18,7 +18,7 @@ from domain.destinations import Destination
 from workers.lane import NEVER, Entry, Lane
 
 FULL_PAUSE_SECONDS = 0.05  # another worker holds the slots: look again
-PROVEN_SECONDS = 60.0  # a success so recent lets a destination have more than its part of half of the pool
+PROVEN_SECONDS = 30.0  # a success so recent lets a destination have more than its part of half of the pool
 TURN_PAUSE_SECONDS = 0.03  # fewer slots than workers: leave it to the others for a moment
 
 

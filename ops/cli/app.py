@@ -9,14 +9,15 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(processes.up_app)
 app.add_typer(partner.app, name="partner")
 app.add_typer(destination.app, name="destination")
 app.add_typer(subscription.app)
+app.add_typer(send.app)
 app.add_typer(event.app, name="event")
 app.add_typer(event.top)
 app.add_typer(replay.app)
 app.add_typer(backlog.app)
-app.add_typer(send.app)
 app.add_typer(processes.app)

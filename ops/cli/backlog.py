@@ -51,7 +51,7 @@ class Slopes:
         return {name: (count - before[name]) * 60 / (now - then) for name, count in waiting.items() if name in before}
 
 
-@app.command("backlog")
+@app.command("backlog", short_help="Show what waits, and for what.")
 def backlog(
     watch: Annotated[bool, typer.Option("--watch", help="Again every 2 s until Ctrl-C, with the slope.")] = False,
     json: Json = False,
@@ -73,7 +73,7 @@ def backlog(
             time.sleep(REFRESH_SECONDS)
 
 
-@app.command("audit", epilog=RANGE)
+@app.command("audit", epilog=RANGE, short_help="Show who did what, and when.")
 def audit(
     subject: Annotated[
         str | None, typer.Option("--subject", metavar="NAME", help="Only of this event, partner or destination.")

@@ -90,7 +90,7 @@ HeaderOption = Annotated[
 ]
 
 
-@app.command("add")
+@app.command("add", short_help="Add a destination.")
 def add(
     name: Name,
     url: Url,
@@ -130,7 +130,7 @@ def add(
     _tell_secret(made)
 
 
-@app.command("list")
+@app.command("list", short_help="List the destinations.")
 def list_(json: Json = False) -> None:
     """List the destinations. Of URLs that hold more than a host only the host is shown."""
     from domain.urls import redact
@@ -146,7 +146,7 @@ def list_(json: Json = False) -> None:
     print_table(columns, rows, "no destinations: hookyard destination add NAME URL")
 
 
-@app.command("show")
+@app.command("show", short_help="Show a destination: URL, policy, breaker.")
 def show(name: Name, json: Json = False) -> None:
     """Show a destination: its URL exactly as it is called, its policy, its breaker, who feeds it."""
     from storage import destinations, subscriptions
@@ -164,7 +164,7 @@ def show(name: Name, json: Json = False) -> None:
     )
 
 
-@app.command("edit")
+@app.command("edit", short_help="Change the given options, nothing else.")
 def edit(
     name: Name,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help=URL)] = None,
@@ -206,7 +206,7 @@ def edit(
     print(f"destination {name} changed")
 
 
-@app.command("pause")
+@app.command("pause", short_help="Send nothing to it until it is resumed.")
 def pause(name: Name) -> None:
     """Send nothing to it until it is resumed; what comes for it waits."""
     from storage import destinations
@@ -216,7 +216,7 @@ def pause(name: Name) -> None:
     print(f"destination {name} is paused" + ("" if changed else " already"))
 
 
-@app.command("resume")
+@app.command("resume", short_help="Send to it again, after a pause or suspension.")
 def resume(name: Name) -> None:
     """Send to it again, after a pause or a suspension. What a suspension parked stays parked until it is replayed."""
     from storage import destinations
@@ -228,7 +228,7 @@ def resume(name: Name) -> None:
         say(f"note: what was parked meanwhile: hookyard replay --destination {name} --reason destination_suspended")
 
 
-@app.command("rotate-secret")
+@app.command("rotate-secret", short_help="Sign with a new secret from now on.")
 def rotate_secret(
     name: Name, secret: Secret = None, overlap: Overlap = timedelta(hours=24), json: Json = False
 ) -> None:
@@ -247,7 +247,7 @@ def rotate_secret(
     _tell_secret(made)
 
 
-@app.command("reset-breaker")
+@app.command("reset-breaker", short_help="Close the breaker at once.")
 def reset_breaker(name: Name) -> None:
     """Close the breaker: deliveries go out again at once."""
     from storage import destinations
@@ -257,7 +257,7 @@ def reset_breaker(name: Name) -> None:
     print(f"the breaker of destination {name} is closed")
 
 
-@app.command("remove")
+@app.command("remove", short_help="Send nothing more; what waits is parked.")
 def remove(name: Name, yes: Yes = False) -> None:
     """Send nothing to it any more; what waits for it is parked (destination_removed), events are kept.
 

@@ -24,7 +24,7 @@ def verdict(problem: Exception) -> tuple[str, int] | None:
 
 def _usage(problem: typer.TyperException) -> str:
     """One line that names the command and where its usage is told; the help itself where nothing was given."""
-    text = problem.format_message()
+    text = problem.format_message().removeprefix("Invalid value: ")
     context = getattr(problem, "ctx", None)
     if text.startswith("Usage:"):
         return text

@@ -25,7 +25,7 @@ SHOWN_PARKED = 200  # rows of a table; --json has no bound
 Reason = Annotated[str | None, typer.Option("--reason", metavar="REASON", help="Only parked for this reason.")]
 
 
-@app.command("list", epilog=RANGE)
+@app.command("list", epilog=RANGE, short_help="List events, the newest first.")
 def list_(
     partner: ByPartner = None,
     destination: ByDestination = None,
@@ -74,7 +74,7 @@ def list_(
     print_table(columns, rows, "no events")
 
 
-@app.command("show")
+@app.command("show", short_help="Show an event: deliveries and attempts.")
 def show(event_id: EventId, json: Json = False) -> None:
     """Show an event: every delivery's state, every attempt with time, status, duration and error."""
     from storage import events
@@ -87,7 +87,7 @@ def show(event_id: EventId, json: Json = False) -> None:
         _print_story(event_id, found)
 
 
-@app.command("body")
+@app.command("body", short_help="Write the event's exact bytes to stdout.")
 def body(event_id: EventId) -> None:
     """Write the event's exact bytes to stdout, and nothing else."""
     from storage import events
@@ -98,7 +98,7 @@ def body(event_id: EventId) -> None:
     sys.stdout.buffer.flush()
 
 
-@top.command("parked", epilog=RANGE)
+@top.command("parked", epilog=RANGE, short_help="List what is parked, and why.")
 def parked(
     partner: ByPartner = None,
     destination: ByDestination = None,

@@ -128,7 +128,7 @@ def show(name: Name, json: Json = False) -> None:
     print_fields(told)
 
 
-@app.command("edit")
+@app.command("edit", short_help="Change the given options, nothing else.")
 def edit(
     name: Name,
     verify: Verify = None,
@@ -156,7 +156,7 @@ def edit(
     _told(partner, made, json, f"partner {name} changed")
 
 
-@app.command("pause")
+@app.command("pause", short_help="Hold its deliveries; events are still accepted.")
 def pause(name: Name) -> None:
     """Hold the partner's deliveries; events are still accepted, up to the backlog's limit."""
     _set_state(name, "paused")
@@ -168,7 +168,7 @@ def resume(name: Name) -> None:
     _set_state(name, "active")
 
 
-@app.command("rotate-secret")
+@app.command("rotate-secret", short_help="Accept a new secret from now on.")
 def rotate_secret(
     name: Name,
     secret: Annotated[
@@ -192,7 +192,7 @@ def rotate_secret(
     _tell_secret(made)
 
 
-@app.command("remove")
+@app.command("remove", short_help="Accept nothing more; its events are kept.")
 def remove(name: Name, yes: Yes = False) -> None:
     """Accept nothing from the partner any more; its events are kept, and what waits is still delivered.
 

@@ -6,9 +6,10 @@ from ops.cli.options import Json
 from ops.cli.output import print_fields, print_json
 
 app = typer.Typer()
+up_app = typer.Typer()
 
 
-@app.command("up")
+@up_app.command("up", short_help="Run everything on this machine.")
 def up() -> None:
     """Run everything on this machine, in the foreground; Ctrl-C drains and stops it."""
     from ops.supervisor import run_up
@@ -17,7 +18,7 @@ def up() -> None:
     raise typer.Exit(run_up(own_settings()))
 
 
-@app.command("migrate")
+@app.command("migrate", short_help="Bring the database to this version's schema.")
 def migrate() -> None:
     """Bring the database to the schema of this version; again does nothing."""
     from ops.wiring import migrate as run
@@ -27,7 +28,7 @@ def migrate() -> None:
     print("the database has the schema of this version")
 
 
-@app.command("ingest")
+@app.command("ingest", short_help="Run an ingest process.")
 def ingest() -> None:
     """Run one ingest process: the public edge that stores events."""
     from ops.wiring import role_settings, run_ingest
@@ -35,7 +36,7 @@ def ingest() -> None:
     run_ingest(role_settings())
 
 
-@app.command("worker")
+@app.command("worker", short_help="Run a worker process.")
 def worker() -> None:
     """Run one worker process: it owns partners and delivers their events."""
     from ops.wiring import role_settings, run_worker
@@ -51,7 +52,7 @@ def jobs() -> None:
     run_jobs(role_settings())
 
 
-@app.command("ops")
+@app.command("ops", short_help="Run dashboard, admin API and metrics.")
 def ops() -> None:
     """Run the dashboard, the admin API and the metrics."""
     from ops.wiring import role_settings, run_ops
@@ -72,7 +73,7 @@ def config(json: Json = False) -> None:
     print("\n".join(f"{name}={value}" for name, value in told.items()))
 
 
-@app.command("doctor")
+@app.command("doctor", short_help="Check whether everything is well.")
 def doctor(json: Json = False) -> None:
     """Check settings, schema, servers, durability, clocks, leases and stuck work; exit code 1 if anything is wrong."""
     from ops.doctor import examine

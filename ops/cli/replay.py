@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 EventIds = Annotated[
-    list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="evt_… as the 202 gave it.", show_default=False)
+    list[str] | None, typer.Argument(metavar="EVENT_ID", help="evt_… as the 202 gave it.", show_default=False)
 ]
 State = Annotated[
     str | None, typer.Option("--state", metavar="STATE", help="parked (default), delivered or discarded.")
@@ -48,7 +48,7 @@ HINTS = {
 WOULD = {"replay": "would be queued again", "discard": "would be discarded", "backfill": "would be queued"}
 
 
-@app.command("replay", epilog=RANGE)
+@app.command("replay", epilog=RANGE, short_help="Send again what is parked (or delivered, discarded).")
 def replay(
     event_ids: EventIds = None,
     partner: ByPartner = None,
@@ -73,7 +73,7 @@ def replay(
     _decide("replay", asked, rate=rate, dry_run=dry_run, yes=yes, wait=wait, json=json)
 
 
-@app.command("discard", epilog=RANGE)
+@app.command("discard", epilog=RANGE, short_help="End parked deliveries for good, with a reason.")
 def discard(
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the audit.")],
     event_ids: EventIds = None,
@@ -98,7 +98,7 @@ def discard(
     _decide("discard", asked, rate=rate, dry_run=dry_run, yes=yes, why=why, json=json)
 
 
-@app.command("backfill", epilog=RANGE)
+@app.command("backfill", epilog=RANGE, short_help="Deliver stored events to a new destination.")
 def backfill(
     partner: PartnerName,
     destination: DestinationName,

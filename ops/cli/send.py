@@ -31,7 +31,7 @@ class NotAccepted(Exception):
     """Ingest did not answer 202, or not at all; the message says what it did."""
 
 
-@app.command("send")
+@app.command("send", short_help="Post one event as the partner would.")
 def send(
     partner: PartnerName,
     file: Annotated[

@@ -11,7 +11,7 @@ from ops.cli.session import session
 app = typer.Typer()
 
 
-@app.command("subscribe")
+@app.command("subscribe", short_help="Deliver a partner's events to a destination.")
 def subscribe(
     partner: PartnerName,
     destination: DestinationName,
@@ -63,7 +63,7 @@ def subscribe(
         print(f"{destination} receives events of {partner} from sequence {done.from_seq} on")
 
 
-@app.command("unsubscribe")
+@app.command("unsubscribe", short_help="Deliver nothing accepted from now on.")
 def unsubscribe(partner: PartnerName, destination: DestinationName) -> None:
     """Deliver nothing accepted from now on; what was accepted before is still delivered."""
     from storage import subscriptions

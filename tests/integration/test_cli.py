@@ -1,0 +1,412 @@
+"""The command line against a real database: what people and scripts type, what they get, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops.cli import run
+from tests.by_hand import URL, Hand
+
+KEY = "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="  # 32 times k, as the hand's vault
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(
+    database_url: str,
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Cli:
+    """`hookyard …`, in this process, with settings of this test's own."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "DATABASE_URL": database_url,
+        "REDIS_URL": redis_url,
+        "MASTER_KEY": KEY,
+        "DATA_DIR": str(tmp_path),
+        "ACTOR": "ada",
+    }.items():
+        monkeypatch.setenv(f"HOOKYARD_{name}", value)
+
+    def type_(*argv: str) -> Result:
+        capfd.readouterr()
+        code = run(argv)
+        return Result(code, *capfd.readouterr())
+
+    return type_
+
+
+def ok(result: Result) -> Result:
+    assert result.code == 0, result.err
+    return result
+
+
+def refused(result: Result, code: int, told: str) -> None:
+    assert result.code == code, result
+    assert told in result.err
+    assert len(result.err.splitlines()) == 1
+    assert result.out == ""
+
+
+def test_a_partner_is_added_listed_shown_edited_paused_and_removed(cli: Cli) -> None:
+    added = ok(cli("partner", "add", "shop", "--rate", "5/s", "--max-backlog", "10"))
+    assert "anybody who can reach the endpoint may post" in added.err
+
+    (listed,) = ok(cli("partner", "list", "--json")).json()
+    shown = ok(cli("partner", "show", "shop", "--json")).json()
+    assert listed.items() <= shown.items()
+    assert {"name": "shop", "state": "active", "verify": "none", "rate": "5/s", "max_backlog": 10}.items() <= shown.items()
+    ok(cli("partner", "edit", "shop", "--rate", "none", "--max-body", "10"))
+    ok(cli("partner", "pause", "shop"))
+    shown = ok(cli("partner", "show", "shop", "--json")).json()
+    assert (shown["state"], shown["rate"], shown["max_body"], shown["max_backlog"]) == ("paused", None, 10, 10)
+    assert "active" in ok(cli("partner", "resume", "shop")).out
+    ok(cli("partner", "remove", "shop"))
+    refused(cli("partner", "show", "shop"), 1, "no partner 'shop'")
+    assert ok(cli("partner", "list", "--json")).json() == []
+    actions = [(row["action"], row["actor"]) for row in ok(cli("audit", "--json")).json()]
+    assert actions == [
+        (f"partner {action}", "ada") for action in ("remove", "resume", "pause", "edit", "add")
+    ]
+
+
+def test_a_destination_is_shown_with_every_option_as_it_was_written(cli: Cli) -> None:
+    options = {
+        "timeout": "7s", "retry_base": "100ms", "retry_cap": "2m", "suspend_after": "3d", "breaker_reset": "1.5s",
+        "rate": "0.5/s", "on_park": "hold",
+    }  # fmt: skip
+    flags = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", value)]
+    ok(cli("destination", "add", "depot", URL, "--park-on", "422,451", "--header", "X-Key: hush", *flags))
+
+    shown = ok(cli("destination", "show", "depot", "--json")).json()
+
+    assert {name: shown[name] for name in options} == options
+    assert (shown["url"], shown["park_on"], shown["headers"]) == (URL, [422, 451], ["x-key"])
+    assert (shown["state"], shown["breaker"], shown["in_flight"], shown["max_attempts"]) == ("active", "closed", 0, 12)
+    ok(cli("destination", "edit", "depot", "--park-on", "", "--no-headers", "--rate", "none", "--url", f"{URL}/2"))
+    after = ok(cli("destination", "show", "depot", "--json")).json()
+    assert (after["park_on"], after["headers"], after["rate"], after["url"]) == ([], [], None, f"{URL}/2")
+    assert after["timeout"] == "7s"
+    assert "hush" not in ok(cli("audit", "--json")).out
+
+
+def test_a_secret_that_was_made_is_shown_once(cli: Cli) -> None:
+    told = ok(cli("destination", "add", "depot", URL)).out
+    secret = next(word for word in told.split() if word.startswith("whsec_"))
+
+    for argv in (("destination", "show", "depot"), ("destination", "list"), ("audit",), ("config",)):
+        assert secret not in ok(cli(*argv)).out
+    rotated = ok(cli("destination", "rotate-secret", "depot", "--overlap", "1m", "--json")).json()
+    assert rotated["secret"] not in (None, secret)
+
+
+def test_secrets_come_from_files_and_wrong_ones_are_not_repeated(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("whsec_" + "QUFB" * 8 + "\n")
+    added = ok(cli("destination", "add", "depot", URL, "--secret", f"@{tmp_path / 'secret'}"))
+    assert "secret" not in added.out
+    refused(cli("destination", "add", "other", URL, "--secret", "@nowhere"), 2, "--secret")
+    wrong = cli("destination", "add", "other", URL, "--secret", "whsec_h!dden")
+    refused(wrong, 1, "whsec_")
+    assert "h!dden" not in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (("no-such-command",), 2),
+        (("partner", "add"), 2),
+        (("partner", "add", "x", "--no-such-option"), 2),
+        (("partner", "edit", "x"), 2),
+        (("partner", "add", "x", "--rate", "fast"), 2),
+        (("partner", "add", "Upper"), 1),
+        (("partner", "add", "x", "--verify", "runes"), 1),
+        (("partner", "add", "x", "--secret", "y"), 1),
+        (("partner", "show", "x"), 1),
+        (("destination", "add", "d", "notaurl"), 1),
+        (("destination", "add", "d", "http://10.0.0.1/"), 1),
+        (("destination", "add", "d", URL, "--max-attempts", "none"), 2),
+        (("destination", "add", "d", URL, "--timeout", "1ms"), 1),
+        (("destination", "add", "d", URL, "--park-on", "4xx"), 2),
+        (("destination", "add", "d", URL, "--header", "X-A: b\r\nEvil: 1"), 1),
+        (("destination", "pause", "x"), 1),
+        (("subscribe", "x", "y"), 1),
+        (("subscribe", "x", "y", "--order", "sometimes"), 2),
+        (("event", "show", "no-such-event"), 1),
+        (("event", "body", "no-such-event"), 1),
+        (("event", "list", "--state", "lost"), 2),
+        (("event", "list", "--since", "yesterday"), 2),
+        (("event", "list", "--partner", "x"), 1),
+        (("parked", "--destination", "x"), 1),
+        (("parked", "--reason", "mood"), 2),
+        (("replay",), 2),
+        (("replay", "no-such-event"), 1),
+        (("replay", "--state", "parked"), 2),
+        (("replay", "--partner", "x", "--yes"), 1),
+        (("discard", "--state", "parked", "--yes"), 2),
+        (("discard", "--why", "x"), 2),
+        (("backfill", "x", "y", "--yes"), 1),
+        (("send", "x"), 1),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line_and_nothing_is_done(cli: Cli, argv: tuple[str, ...], code: int) -> None:
+    result = cli(*argv)
+    assert (result.code, result.out) == (code, "")
+    assert len(result.err.splitlines()) == 1
+    assert ok(cli("audit", "--json")).json() == []
+
+
+def test_order_by_key_is_refused_in_one_line(cli: Cli, hand: Hand) -> None:
+    hand.partner()
+    hand.destination()
+    refused(cli("subscribe", "shop", "warehouse", "--order", "key"), 1, "--order key is not available yet")
+
+
+def test_where_something_waits_removal_has_to_be_meant(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    hand.posted(2)
+
+    refused(cli("destination", "remove", "warehouse"), 1, "2 deliveries wait")
+    refused(cli("partner", "remove", "shop"), 1, "2 deliveries wait")
+    assert "2 deliveries" in ok(cli("destination", "remove", "warehouse", "--yes")).out
+    parked = ok(cli("parked", "--partner", "shop", "--destination", "warehouse", "--json")).json()
+    assert [row["park_reason"] for row in parked] == ["destination_removed"] * 2
+
+
+def test_events_are_listed_and_shown_for_people_and_for_programs(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    (event,) = hand.posted(type="order.paid")
+    hand.sql(
+        "INSERT INTO attempts (partner_id, destination_id, seq, number, received_at, started_at, duration_ms, status,"
+        " outcome, error, replay_id) SELECT partner_id, destination_id, seq, 1, received_at, now(), 5, 503,"
+        " 'http_error', E'bad\\x1b[31m', 7 FROM deliveries"
+    )
+
+    shown = ok(cli("event", "show", event, "--json")).json()
+    (listed,) = ok(cli("event", "list", "--type", "order.*", "--json")).json()
+    story = ok(cli("event", "show", event)).out
+
+    assert {k: shown[k] for k in listed} == listed
+    assert (listed["id"], listed["sequence"], listed["state"]) == (event, 1, "queued")
+    (delivery,) = shown["deliveries"]
+    (attempt,) = delivery["attempts"]
+    assert (delivery["destination"], attempt["status"], attempt["replay"]) == ("warehouse", 503, "rpl_7")
+    assert "503" in story
+    assert "\x1b" not in story
+    assert event in ok(cli("event", "list", "--destination", "warehouse")).out
+    assert ok(cli("event", "list", "--type", "refund", "--json")).json() == []
+
+
+def test_a_body_is_written_byte_for_byte(hand: Hand, database_url: str, tmp_path: Path) -> None:
+    hand.partner()
+    body = bytes(range(256)) + b"\r\n\x00 end"
+    (event,) = hand.post(body=body)
+    assert shell(["event", "body", event], database_url, tmp_path).stdout == body
+
+
+def test_a_replay_by_selection_needs_a_yes_and_tells_the_truth(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    ids = hand.posted(3)
+    hand.park(*ids)
+
+    refused(cli("replay", "--partner", "shop"), 2, "--yes")
+    foretold = ok(cli("replay", "--partner", "shop", "--dry-run", "--json")).json()
+    assert foretold == {
+        "id": None, "dry_run": True, "selected": 3, "done": 0, "skipped": 0, "failed": 0, "skipped_because": {},
+    }  # fmt: skip
+    assert "3 deliveries would be queued again" in ok(cli("replay", "--partner", "shop", "--dry-run")).out
+    assert len(ok(cli("parked", "--json")).json()) == 3
+    done = ok(cli("replay", "--partner", "shop", "--since", "1h", "--yes", "--json")).json()
+    assert (done["selected"], done["done"], done["failed"], done["id"]) == (3, 3, 0, "rpl_1")
+    assert "nothing to replay" in ok(cli("replay", "--partner", "shop", "--yes")).out
+
+
+def test_a_named_event_needs_no_yes_and_a_skipped_one_says_why(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    parked, delivered = hand.posted(2)
+    hand.park(parked)
+    hand.deliver(delivered)
+
+    told = ok(cli("replay", parked, delivered)).out
+
+    assert "1 delivery queued again" in told
+    assert "skipped 1: is delivered" in told
+    assert hand.states() == ["queued", "delivered"]
+
+
+def test_a_replay_that_is_waited_for_fails_if_something_is_parked_again(
+    cli: Cli, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand.lane()
+    (event,) = hand.posted()
+    hand.park(event)
+    monkeypatch.setattr("storage.replays.POLL_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("ops.cli.replay._progress", lambda counts: hand.park(event) if not counts.failed else None)
+
+    result = cli("replay", event, "--wait", "--json")
+
+    assert result.code == 1
+    assert (result.json()["done"], result.json()["failed"]) == (0, 1)
+
+
+def test_a_discard_says_who_and_why(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    ids = hand.posted(2)
+    hand.park(*ids)
+
+    ok(cli("discard", ids[0], "--why", "a test"))
+    assert ok(cli("discard", "--partner", "shop", "--why", "x", "--dry-run", "--json")).json()["selected"] == 1
+
+    assert hand.states() == ["discarded", "parked"]
+    (entry, *_) = ok(cli("audit", "--subject", ids[0], "--json")).json()
+    assert (entry["actor"], entry["action"], entry["details"]["why"]) == ("ada", "discard", "a test")
+
+
+def test_a_backfill_brings_what_was_stored_before(cli: Cli, hand: Hand) -> None:
+    hand.partner()
+    hand.destination()
+    hand.posted(3)
+    ok(cli("subscribe", "shop", "warehouse"))
+
+    refused(cli("backfill", "shop", "warehouse"), 2, "--yes")
+    assert "3 deliveries would be queued" in ok(cli("backfill", "shop", "warehouse", "--dry-run")).out
+    assert ok(cli("backfill", "shop", "warehouse", "--yes", "--json")).json()["done"] == 3
+
+
+def test_the_backlog_is_shown_per_partner_and_lane(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    ids = hand.posted(2)
+    ok(cli("destination", "pause", "warehouse"))
+
+    (partner,) = ok(cli("backlog", "--json")).json()
+
+    assert (partner["partner"], partner["waiting"], partner["slope_per_minute"]) == ("shop", 2, None)
+    (lane,) = partner["lanes"]
+    assert (lane["head"], lane["blocked_by"], lane["drain_seconds"]) == (ids[0], "destination paused", None)
+    assert "destination paused" in ok(cli("backlog")).out
+
+
+def test_a_suspended_destination_says_what_to_do_next(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    hand.sql("UPDATE destinations SET state = 'suspended'")
+    hand.posted()
+
+    assert "suspended" in ok(cli("destination", "show", "warehouse")).out
+    assert "nothing to replay" not in ok(cli("replay", "--partner", "shop", "--yes")).out
+    resumed = ok(cli("destination", "resume", "warehouse"))
+    assert "hookyard replay --destination warehouse" in resumed.err
+
+
+def test_verify_none_beyond_loopback_has_to_be_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOKYARD_INGEST_BIND", "0.0.0.0:8080")
+    refused(cli("partner", "add", "shop"), 2, "--verify none if anybody who can reach it may post")
+    ok(cli("partner", "add", "shop", "--verify", "none"))
+    ok(cli("partner", "add", "hub", "--verify", "github"))
+
+
+def test_a_schema_that_is_missing_is_told_and_made(
+    cli: Cli, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOKYARD_DATABASE_URL", empty_database_url)
+    refused(cli("partner", "list"), 1, "run `hookyard migrate`")
+    assert cli("doctor", "--json").code == 1
+    ok(cli("migrate"))
+    ok(cli("migrate"))
+    assert ok(cli("partner", "list", "--json")).json() == []
+
+
+def test_commands_without_a_database_end_soon_in_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOKYARD_DATABASE_URL", "postgresql://nobody:hush@127.0.0.1:1/none")
+    began = time.monotonic()
+    for argv in (("partner", "list"), ("parked",), ("replay", "--partner", "x", "--yes")):
+        result = cli(*argv)
+        refused(result, 1, "database")
+        assert "hush" not in result.err
+    assert time.monotonic() - began < 10
+
+
+def test_the_wrong_master_key_is_told_by_its_fingerprint(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok(cli("destination", "add", "depot", URL))
+    monkeypatch.setenv("HOOKYARD_MASTER_KEY", "b" * 43 + "=")
+    refused(cli("destination", "show", "depot"), 1, "sealed with the master key")
+    monkeypatch.delenv("HOOKYARD_MASTER_KEY")
+    refused(cli("destination", "add", "other", URL), 1, "HOOKYARD_MASTER_KEY")
+    ok(cli("partner", "add", "shop"))
+
+
+def test_doctor_finds_what_is_wrong(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    ids = hand.posted(2)
+    healthy = cli("doctor", "--json").json()
+    hand.claim(ids[0])
+    hand.sql("UPDATE workers SET fenced = true")
+    hand.sql("UPDATE destinations SET state = 'suspended'")
+
+    sick = cli("doctor", "--json")
+
+    wrong_before = {finding["check"] for finding in healthy["findings"] if not finding["ok"]}
+    wrong_after = {finding["check"] for finding in sick.json()["findings"] if not finding["ok"]}
+    assert wrong_before == {"durability"}  # the tests' servers run without fsync
+    assert wrong_after == {"durability", "workers", "leases", "in flight", "parking"}
+    assert sick.code == 1
+    assert "WRONG leases" in cli("doctor").out
+
+
+def test_a_listing_starts_fast_and_survives_a_reader_that_leaves(
+    hand: Hand, database_url: str, tmp_path: Path
+) -> None:
+    hand.partner()
+    began = time.monotonic()
+    assert b"shop" in shell(["partner", "list"], database_url, tmp_path).stdout
+    assert time.monotonic() - began < 2  # about 0.4 s on an idle machine
+    command = f"{sys.executable} -m ops.cli partner list --json | true"
+    piped = subprocess.run(
+        ["bash", "-c", command], env=environment(database_url, tmp_path), cwd=ROOT, capture_output=True, check=False
+    )
+    assert piped.stderr == b""
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(database_url: str, folder: Path) -> dict[str, str]:
+    own = {"DATABASE_URL": database_url, "REDIS_URL": "redis://127.0.0.1:1/0", "MASTER_KEY": KEY, "DATA_DIR": str(folder)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOOKYARD_")}
+    return kept | {f"HOOKYARD_{name}": value for name, value in own.items()}
+
+
+def shell(argv: list[str], database_url: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """`hookyard …` as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ops.cli", *argv],
+        env=environment(database_url, folder),
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
