@@ -28,11 +28,13 @@ StopSignals = Sequence[tuple[signal.Signals, float]]
 
 @dataclass(slots=True)
 class Child:
-    """One process to keep. `start` may raise StillRunning or OSError, and is then tried again."""
+    """One process to keep. `start` may raise StillRunning or OSError, and is then tried again. `ended` is called after
+    each of its ends but the last."""
 
     name: str
     start: Callable[[], subprocess.Popen[bytes]]
     stop_signals: StopSignals
+    ended: Callable[[], object] = lambda: None
     process: subprocess.Popen[bytes] | None = None
     endings: int = 0  # in a row
     started_at: float = field(default=0.0)
@@ -98,4 +100,5 @@ def _record_ending(child: Child, say: Callable[[str], None]) -> None:
     steady = time.monotonic() - child.started_at >= _STEADY_SECONDS
     child.endings = 1 if steady else child.endings + 1
     code = child.process.returncode if child.process else 0
+    child.ended()
     say(f"{child.name} {describe_exit(code)}; starting it again")

@@ -15,6 +15,8 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from ops.processes import CannotStart
+
 CONNECTIONS = 512
 KEEP_ALIVE_SECONDS = 75
 
@@ -56,6 +58,15 @@ def in_thread(app: ASGIApp, sockets: Sequence[socket.socket]) -> Iterator[None]:
         with contextlib.suppress(RuntimeError):  # it has ended by itself
             loop.call_soon_threadsafe(stop.set)
         thread.join(2)
+
+
+def tcp_socket(variable: str, host: str, port: int) -> socket.socket:
+    """A listening socket. Raises: CannotStart, naming the variable that says where."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as problem:
+        raise CannotStart(f"{variable} {host}:{port} cannot be used: {problem.strerror or problem}") from problem
 
 
 def unix_socket(path: Path) -> socket.socket:

@@ -19,7 +19,7 @@ from prometheus_client import values
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-FILE_BYTES = 1 << 20  # about 7,000 series; reserved, because a page that a full disk cannot hold kills who writes to it
+FILE_BYTES = 1 << 18  # about 1,800 series; reserved, because a page that a full disk cannot hold kills who writes to it
 _LENGTH = struct.Struct("i")
 KINDS = ("counter", "histogram", "gauge_livesum")
 

@@ -29,6 +29,7 @@ from ops.keeping import Child, end, keep
 from ops.processes import CannotStart, describe_exit, spawn
 from ops.roles import Command, Slot
 from ops.settings import Bind, Settings
+from ops.slotfiles import forget_gauges
 from ops.system import System, choose_servers, remember
 
 _STOP_ORDER = (("ingest",), ("worker",), ("jobs", "ops"), ("valkey",), ("postgres",))
@@ -137,6 +138,7 @@ class Supervisor:
         ops = self._stack.enter_context(listen("HOOKYARD_OPS_BIND", self._settings.ops_bind))
         folder = self._stack.enter_context(_socket_folder(data_dir))
         (data_dir / "metrics").mkdir(mode=0o700, exist_ok=True)
+        forget_gauges(data_dir / "metrics")  # an earlier run may have had more slots
         return Held(lock, ingest, ops, folder)
 
     async def _start_servers(self, system: System) -> None:
@@ -174,7 +176,8 @@ class Supervisor:
                 f"HOOKYARD_{slot.role.upper()}_BIND": str(_address(listening)),
             }
         start = partial(spawn, self._command(slot.role), env=environment, inherit=inherit)
-        return Child(slot.name, start, roles.stop_signals(slot.role))
+        gone = partial(forget_gauges, self._settings.data_dir / "metrics", slot.name)
+        return Child(slot.name, start, roles.stop_signals(slot.role), gone)
 
     async def _announce(self, system: System, held: Held) -> None:
         """Says where everything is once the roles say they are ready."""

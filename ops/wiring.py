@@ -11,7 +11,10 @@ from typing import Any
 
 from ops import logs
 from ops.datadir import complete
-from ops.settings import Settings, WrongSetting, load, unknown_names
+from ops.processes import CannotStart
+from ops.settings import Bind, Settings, WrongSetting, load, unknown_names
+
+SETTLE_SECONDS = 5.0  # of a worker's drain: for the outcomes of what was interrupted, and for giving its shards back
 
 
 def own_settings() -> Settings:
@@ -53,11 +56,12 @@ def migrate(settings: Settings) -> None:
 
 
 def run_ingest(settings: Settings) -> None:
-    """Ingest, until SIGTERM."""
+    """Ingest, until SIGTERM. Raises: CannotStart."""
     from ingest.limits import Limits
-    from ingest.server import IngestConfig, run
+    from ingest.server import CannotBind, IngestConfig, run
 
     _log(settings, "ingest")
+    _count(settings)
     side = settings.ingest_metrics_bind
     config = IngestConfig(
         database_url=settings.database_url or "",
@@ -70,19 +74,25 @@ def run_ingest(settings: Settings) -> None:
         metrics_bind=None if settings.under_supervisor else (side.host, side.port),
         health_socket=settings.health_socket,
     )
-    _loop(lambda stop: run(config, stop))
+    try:
+        _loop(lambda stop: run(config, stop))
+    except CannotBind as problem:
+        raise CannotStart(f"HOOKYARD_INGEST_BIND or HOOKYARD_INGEST_METRICS_BIND: {problem}") from problem
 
 
 def run_worker(settings: Settings) -> None:
-    """A worker, until SIGTERM."""
+    """A worker, until SIGTERM. Raises: CannotStart."""
     from prometheus_client import CollectorRegistry
 
     from domain.verification import find_scheme
+    from ingest.health import Health, health_app
+    from ops.side import serve
     from storage import destinations
     from storage.transactions import Store
     from workers.main import Worker, WorkerConfig
 
     _log(settings, "worker")
+    _count(settings)
     store = Store(settings.database_url or "", "hookyard suspend")
     config = WorkerConfig(
         database_url=settings.database_url or "",
@@ -92,31 +102,65 @@ def run_worker(settings: Settings) -> None:
         pool_size=settings.pool_size,
         lease=timedelta(seconds=settings.lease_seconds),
         name=name(settings, "worker"),
-        drain_seconds=settings.drain_seconds,
+        drain_seconds=max(1.0, settings.drain_seconds - SETTLE_SECONDS),
     )
+    registry = CollectorRegistry()
     worker = Worker(
         config,
-        CollectorRegistry(),
+        registry,
         lambda verify, options: find_scheme(verify).bare_secret_headers(options),
         lambda destination_id, why: _ignore(destinations.suspend(store, destination_id, why)),
     )
-    _loop(worker.run)
+    side = _side(settings, "HOOKYARD_WORKER_BIND", settings.worker_bind)
+    app = health_app(lambda: Health(not worker.amiss, tuple(worker.amiss)), registry)
+
+    async def run(stop: asyncio.Event) -> None:
+        done = asyncio.Event()
+        beside = asyncio.create_task(serve(app, [side], done))
+        try:
+            await worker.run(stop)
+        finally:
+            done.set()
+            await beside
+            store.close()
+
+    _loop(run)
 
 
 def run_jobs(settings: Settings) -> None:
-    """The background jobs, until SIGTERM."""
-    from workers.jobs import run
+    """The background jobs, until SIGTERM. Raises: CannotStart."""
+    from ingest.health import Health, health_app
+    from ops.side import in_thread
+    from workers.jobs import Jobs, JobsConfig
 
     _log(settings, "jobs")
-    run(settings.database_url or "", settings.redis_url or "", settings.master_keys)
+    _count(settings)
+    config = JobsConfig(settings.database_url or "", settings.redis_url or "")
+    jobs = Jobs(config)
+    side = _side(settings, "HOOKYARD_JOBS_BIND", settings.jobs_bind)
+    with in_thread(health_app(lambda: Health(jobs.is_alive, tuple(jobs.amiss)), config.registry), [side]):
+        jobs.run()
 
 
 def run_ops(settings: Settings) -> None:
-    """Dashboard, admin API and metrics, until SIGTERM."""
-    from ops.server import run
+    """Overview, API, health and metrics of the whole system, until SIGTERM. Raises: CannotStart."""
+    from ops.server import OpsConfig, run
 
     _log(settings, "ops")
-    run(settings)
+    folder = settings.health_dir
+    others = [slot for slot in settings.slots.split(",") if slot and slot != settings.slot]
+    config = OpsConfig(
+        database_url=settings.database_url or "",
+        admin_token=settings.admin_token,
+        metrics_token=settings.metrics_token,
+        host=settings.ops_bind.host,
+        port=settings.ops_bind.port,
+        fd=settings.ops_fd,
+        metrics_dir=settings.metrics_dir,
+        health_sockets={slot: folder / f"{slot}.sock" for slot in others} if folder else {},
+        drain_seconds=settings.drain_seconds,
+    )
+    _loop(lambda stop: run(config, stop))
 
 
 def name(settings: Settings, role: str) -> str:
@@ -126,6 +170,24 @@ def name(settings: Settings, role: str) -> str:
 
 def _log(settings: Settings, role: str) -> None:
     logs.configure(settings.log_level, settings.log_format, role=settings.slot or role)
+
+
+def _count(settings: Settings) -> None:
+    """Metrics created from now on outlive this process, where a supervisor keeps its slot."""
+    from prometheus_client import disable_created_metrics
+
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    if settings.metrics_dir and settings.slot:
+        from ops.slotfiles import use_slot
+
+        use_slot(settings.metrics_dir, settings.slot)
+
+
+def _side(settings: Settings, variable: str, bind: Bind) -> socket.socket:
+    """Where this process tells its health: its supervisor by a Unix socket, everybody by its own address."""
+    from ops.side import tcp_socket, unix_socket
+
+    return unix_socket(settings.health_socket) if settings.health_socket else tcp_socket(variable, *bind)
 
 
 def _loop(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:

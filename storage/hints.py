@@ -8,7 +8,7 @@ the log finds the rest.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import redis.asyncio as redis
@@ -24,19 +24,20 @@ ANSWER_SECONDS = 3.0
 RING = """
 local n = #KEYS - 1
 for i = 1, n do
-    redis.call('XADD', KEYS[i + 1], 'MAXLEN', '~', tonumber(ARGV[2 * n + 1]), '*', 's', ARGV[n + i])
+    redis.pcall('XADD', KEYS[i + 1], 'MAXLEN', '~', tonumber(ARGV[2 * n + 1]), '*', 's', ARGV[n + i])
 end
 local partners = {}
 for i = 1, n do partners[i] = ARGV[i] end
 redis.call('XADD', KEYS[1], 'MAXLEN', '~', tonumber(ARGV[2 * n + 2]), '*', 'p', table.concat(partners, ' '))
 return n
 """
-# KEYS: partners' streams. Answers their newest sequences (0: none) and takes the entries out.
+# KEYS: partners' streams. Answers their newest sequences (0: none) and takes the entries out, and whatever else
+# somebody may have put there.
 HEAR = """
 local heard = {}
 for i = 1, #KEYS do
-    local newest = redis.call('XREVRANGE', KEYS[i], '+', '-', 'COUNT', 1)
-    heard[i] = newest[1] and tonumber(newest[1][2][2]) or 0
+    local newest = redis.pcall('XREVRANGE', KEYS[i], '+', '-', 'COUNT', 1)
+    heard[i] = not newest.err and newest[1] and tonumber(newest[1][2][2]) or 0
     redis.call('DEL', KEYS[i])
 end
 return heard
@@ -172,7 +173,7 @@ class Listener:
         for bell, entries in answer or ():
             shard = bells[bell.decode()]
             self._positions[shard] = entries[-1][0]
-            rung[shard] = {int(word) for _, fields in entries for word in fields[b"p"].split()}
+            rung[shard] = {partner_id for _, fields in entries for partner_id in _named(fields)}
         return await self._newest(rung)
 
     async def _newest(self, rung: dict[int, set[int]]) -> dict[int, int]:
@@ -185,3 +186,10 @@ class Listener:
             answers = await pipe.execute()
         newest = [sequence for answer in answers for sequence in answer]
         return {partner_id: sequence for (_, partner_id), sequence in zip(pairs, newest, strict=True)}
+
+
+def _named(fields: dict[bytes, bytes]) -> Iterator[int]:
+    """The partners a ring of the bell names; what else may stand there is passed over."""
+    for word in fields.get(b"p", b"").split():
+        if word.isdigit() and len(word) <= 10 and int(word) < 1 << 31:
+            yield int(word)

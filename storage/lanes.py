@@ -2,7 +2,7 @@
 batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -25,6 +25,10 @@ OPEN_LANES = """
 SELECT l.partner_id, l.destination_id FROM lanes l
 JOIN partners p ON p.id = l.partner_id
 WHERE p.shard = ANY (%s) AND (l.waiting > 0 OR l.in_flight > 0 OR l.holding > 0)
+"""
+OPEN_LANES_OF = """
+SELECT partner_id, destination_id FROM lanes
+WHERE partner_id = ANY (%s) AND (waiting > 0 OR in_flight > 0 OR holding > 0)
 """
 NUDGED = """
 DELETE FROM nudges n USING partners p, shards s
@@ -160,9 +164,15 @@ async def nudged(connection: Connection, token: UUID) -> list[LaneKey]:
     return [(partner_id, destination_id) for partner_id, destination_id in await connection.fetch(NUDGED, (token,))]
 
 
-async def open_lanes(connection: Connection, shards: Sequence[int]) -> list[LaneKey]:
+async def open_lanes(connection: Connection, shards: Iterable[int]) -> list[LaneKey]:
     """Lanes of these shards that have something open, in flight or holding."""
     rows = await connection.fetch(OPEN_LANES, (list(shards),))
+    return [(partner_id, destination_id) for partner_id, destination_id in rows]
+
+
+async def open_lanes_of(connection: Connection, partners: Iterable[int]) -> list[LaneKey]:
+    """Lanes of these partners that have something open, in flight or holding."""
+    rows = await connection.fetch(OPEN_LANES_OF, (list(partners),))
     return [(partner_id, destination_id) for partner_id, destination_id in rows]
 
 
@@ -249,7 +259,8 @@ async def save(
     begun = [Begun(0, "stale")] * len(claims)
     for kind, ordinal, result, number in rows:
         if kind == "outcome":
-            saved[ordinal - 1] = Saved(result == "saved", number)
+            if result == "saved" or not saved[ordinal - 1].saved:
+                saved[ordinal - 1] = Saved(True, number)
         else:
             begun[ordinal - 1] = Begun(number or 0, None if result == "begun" else result)
     return saved, begun

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from storage.database import settings
 from storage.errors import StorageUnavailable, first_line, translate
-from storage.schema import sqlalchemy_url
 
 Result = TypeVar("Result")
 
@@ -32,8 +31,9 @@ class Store:
     def __init__(self, url: str, application: str = "hookyard cli", statement_seconds: float = READ_SECONDS) -> None:
         arguments = settings(application)
         arguments["options"] += f" -c statement_timeout={int(statement_seconds * 1000)}"
+        address = sa.make_url(url).set(drivername="postgresql+psycopg")
         self._engine = sa.create_engine(
-            sqlalchemy_url(url), connect_args=arguments, pool_size=1, max_overflow=0, pool_pre_ping=True
+            address, connect_args=arguments, pool_size=1, max_overflow=0, pool_pre_ping=True
         )
 
     @contextlib.contextmanager

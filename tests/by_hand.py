@@ -1,16 +1,17 @@
-"""The pipeline by hand: what ingest and workers would do to the database, one step at a time, for tests about people."""
+"""The pipeline by hand: what ingest and workers would do to the database, step by step, for tests about people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 
-from domain.events import event_id
+from domain.events import event_id, place_of
 from storage import destinations, partners, subscriptions
 from storage.secrets import Vault
 from storage.transactions import Store
@@ -46,7 +47,7 @@ class Hand:
         self.destination(destination, **options)
         self.subscribe(partner, destination)
 
-    def post(self, partner: str = "shop", n: int = 1, type: str | None = None, body: bytes = b"{}") -> list[str]:
+    def post(self, partner: str = "shop", n: int = 1, kind: str | None = None, body: bytes = b"{}") -> list[str]:
         """The ids of n events that were accepted just now."""
         headers = b"content-type:application/json"
         query = """SELECT seq, received_at FROM accept(
@@ -56,12 +57,15 @@ class Hand:
             array_fill(CAST(:body AS bytea), ARRAY[:n]), interval '1 day') WHERE status = 'stored' ORDER BY seq"""
         with self.store.begin() as connection:
             identity = partners.find(connection, partner).id
-            values = {"partner": identity, "n": n, "type": type, "headers": headers, "body": body}
+            values = {"partner": identity, "n": n, "type": kind, "headers": headers, "body": body}
             return [event_id(identity, row.seq, row.received_at) for row in connection.execute(sa.text(query), values)]
 
     def dispatch(self) -> None:
         """Everything accepted is in its lanes."""
-        self.sql("INSERT INTO workers (token, name, expires_at) VALUES (:t, 'hand', now() + interval '1 hour') ON CONFLICT DO NOTHING")
+        self.sql(
+            "INSERT INTO workers (token, name, expires_at)"
+            " VALUES (:t, 'hand', now() + interval '1 hour') ON CONFLICT DO NOTHING"
+        )
         self.sql("UPDATE shards SET owner = CAST(:t AS uuid)")
         self.sql(
             "SELECT count(*) FROM dispatch(CAST(:t AS uuid), ARRAY(SELECT id FROM partners),"
@@ -90,12 +94,12 @@ class Hand:
                 seq=seq,
             )
 
-    def claim(self, id: str) -> None:
+    def claim(self, event: str) -> None:
         """An attempt of the event is in flight."""
         self.sql(
             "UPDATE deliveries SET state = 'delivering', attempts = attempts + 1, token = gen_random_uuid(),"
             " budget_ms = 1000 WHERE seq = :seq AND state = 'queued'",
-            seq=_seq(id),
+            seq=_seq(event),
         )
         self.sql("UPDATE lanes SET in_flight = in_flight + 1")
 
@@ -115,10 +119,10 @@ class Hand:
             )
         ]
 
-    def lane_row(self) -> sa.Row[tuple[int, int, int, int]]:
+    def lane_row(self) -> tuple[int, int, int, int]:
         """waiting, holding, head_seq, tail_seq of the one lane."""
-        (row,) = self.rows("SELECT waiting, holding, head_seq, tail_seq FROM lanes")
-        return row
+        ((waiting, holding, head, tail),) = self.rows("SELECT waiting, holding, head_seq, tail_seq FROM lanes")
+        return waiting, holding, head, tail
 
     def nudges(self) -> int:
         """How many nudges there are; they are taken out."""
@@ -131,7 +135,7 @@ class Hand:
         with self.store.begin() as connection:
             connection.execute(sa.text(statement), {"t": self.token, **values})
 
-    def rows(self, statement: str, **values: object) -> list[sa.Row[tuple[int, int, int, int]]]:
+    def rows(self, statement: str, **values: object) -> list[Any]:
         with self.store.begin() as connection:
             return list(connection.execute(sa.text(statement), values))
 
@@ -146,10 +150,8 @@ class Hand:
             self.sql("UPDATE lanes SET waiting = waiting - 1")
 
 
-def _seq(id: str) -> int:
-    from domain.events import place_of
-
-    return place_of(id).sequence
+def _seq(event: str) -> int:
+    return place_of(event).sequence
 
 
 @pytest.fixture

@@ -223,7 +223,11 @@ class Attempts:
         self._learn(flight, verdict)
         self.turns.release(flight.turnstile)
         self._go_on(lane)
-        await self._recorded(flight, outcome, fate)
+        lane.saving += 1
+        try:
+            await self._recorded(flight, outcome, fate)
+        finally:
+            lane.saving -= 1
 
     def _learn(self, flight: Flight, verdict: Verdict) -> None:
         if verdict.meaning is Meaning.DELIVERED:

@@ -21,6 +21,7 @@ COPIES_PER_READ = 64
 COPY_BYTES = 64 << 20  # of bodies kept ahead in all lanes together
 ENTRIES = 200_000  # kept ahead in all lanes together
 PAUSE_SECONDS = 0.2  # while the database is away
+NOBODYS = -1  # the shard of a lane that was left
 
 Place = tuple[int, int, datetime]
 
@@ -42,6 +43,7 @@ class Feed:
         self.lanes: dict[LaneKey, Lane] = {}
         self._news: dict[int, int] = {}  # partner -> a sequence known to be there (0: look)
         self._cursors: dict[int, int] = {}
+        self._unsure: set[int] = set()  # partners of whom a dispatch may have been done whose answer was lost
         self._has_news = asyncio.Event()
         self._behind: dict[LaneKey, Lane] = {}
         self._is_behind = asyncio.Event()
@@ -78,7 +80,7 @@ class Feed:
 
     def read_on(self, lane: Lane) -> None:
         """The lane is read on if it is behind and has room."""
-        if lane.should_read:
+        if lane.should_read and self.lanes.get(lane.key) is lane:
             self._behind[lane.key] = lane
             self._is_behind.set()
 
@@ -86,6 +88,7 @@ class Feed:
         """The lanes of these shards are forgotten."""
         for key in [key for key, lane in self.lanes.items() if lane.shard in shards]:
             lane = self.lanes.pop(key)
+            lane.shard = NOBODYS
             self._behind.pop(key, None)
             for entry in lane.entries():
                 self.drop_copy(entry)
@@ -126,10 +129,13 @@ class Feed:
                 del self._news[partner_id]
             if not self._news:
                 self._has_news.clear()
+            # Whom the configuration in force does not know yet stays in the log, and the next poll finds it again.
+            known = [partner_id for partner_id in partners if self._shard_of(partner_id) is not None]
             try:
-                await self._dispatch(partners)
+                await self._dispatch(known)
             except StorageUnavailable:
-                self.announce(dict.fromkeys(partners, 0))
+                self._unsure.update(known)
+                self.announce(dict.fromkeys(known, 0))
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _dispatch(self, partners: list[int]) -> None:
@@ -140,6 +146,9 @@ class Feed:
             counts[event.partner_id] += 1
             self._cursors[event.partner_id] = event.sequence
             self._hand_on(event)
+        if unsure := self._unsure.intersection(partners):
+            self.open(await storage.open_lanes_of(self._connection, unsure))
+            self._unsure -= unsure
         self.announce({partner_id: 0 for partner_id, n in counts.items() if n == EVENTS_PER_PARTNER})
 
     def _hand_on(self, event: Dispatched) -> None:

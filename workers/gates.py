@@ -21,6 +21,7 @@ from storage.errors import StorageUnavailable
 from workers.turns import Turns, Turnstile
 
 PROBE_SLACK = timedelta(seconds=5)  # beyond the probe's own budget, for its claim and its outcome
+AGAIN_SECONDS = 0.5  # while the database is away
 
 
 class Gates:
@@ -70,7 +71,15 @@ class Gates:
         if turnstile.breaker.should_open:
             row = breakers.opened(turnstile.breaker.row, self.now())
             self._follow(turnstile, row)
-            self._spawn(self._change(turnstile, row))
+            self._spawn(self._save_opening(turnstile, row))
+
+    async def _save_opening(self, turnstile: Turnstile, row: Row) -> None:
+        """The row is stored, or somebody else's is followed: what is believed here does not differ from it for ever."""
+        while turnstile.breaker.row is row:
+            with contextlib.suppress(StorageUnavailable):
+                await gates.change(self._connection, _values(turnstile, row))
+                return
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def want_probe(self, turnstile: Turnstile) -> None:
         """A lane waits behind a breaker: a probe is asked for when the reset time is over."""
@@ -106,9 +115,8 @@ class Gates:
         """Whether the stored row is this one now. While the database is away nobody changes it, and the poll will
         tell.
         """
-        values = (turnstile.id, row.state, row.opened_at, row.probe, row.probe_until, row.closed_at, row.version)
         with contextlib.suppress(StorageUnavailable):
-            return await gates.change(self._connection, values)
+            return await gates.change(self._connection, _values(turnstile, row))
         return False
 
     def _follow(self, turnstile: Turnstile, row: Row) -> None:
@@ -117,3 +125,7 @@ class Gates:
         if turnstile.breaker.row.state != before:
             self._on_change(turnstile.id, turnstile.breaker.row.state)
             self._turns.wake(turnstile)
+
+
+def _values(turnstile: Turnstile, row: Row) -> gates.GateRow:
+    return turnstile.id, row.state, row.opened_at, row.probe, row.probe_until, row.closed_at, row.version

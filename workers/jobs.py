@@ -1,17 +1,19 @@
 """The jobs process: what must happen now and then, whoever happens to do it, as rq jobs.
 
-A job carries the name of a chore and a slot of the clock, nothing else; its id is made of both, so that of several jobs
-processes one does each slot. Chores run in this process, one after the other, and wait for an absent database. An absent
-Redis is waited for too: what its absence skips, a later slot does. All chores are idempotent, made of short transactions.
+A job carries the name of a chore and a slot of the clock, nothing else; its id is made of both, so that of several
+jobs processes one does each slot. Chores run in this process, one after the other, and wait for an absent database. An
+absent Redis is waited for too: what its absence skips, a later slot does. All chores are idempotent and made of short
+transactions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
-from tenacity import Retrying, RetryCallState, retry_if_exception_type, stop_when_event_set, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_when_event_set, wait_exponential
 
 from storage import upkeep
 from storage.errors import StorageUnavailable
@@ -34,7 +36,8 @@ QUEUE = "hookyard-maintenance"
 KEYS = "hookyard:{rq}"  # one hash tag: a cluster keeps everything of rq in one place
 HOUR, HALF_MINUTE = 3600, 30
 IDLE_SECONDS = 1  # a blocking look into the queue; then the clock and the stop are looked at
-ANSWER_SECONDS = 2.0
+CONNECT_SECONDS = 2.0
+WORKER_TTL_SECONDS = 20  # rq waits 5 s less than this, and 10 more, for an answer of Redis
 PAUSE_SECONDS = 1.0  # before an absent Redis is asked again
 CHORE_SECONDS = 900  # then rq interrupts it
 STALLED_SECONDS = CHORE_SECONDS + 60
@@ -122,9 +125,8 @@ class Jobs:
         chore = self._chores[name]
         try:
             count = self._retrying()(chore.work, self._store, slot)
-        except BaseException:
+        except BaseException:  # rq logs and records it
             self._done.labels(name, "failed").inc()
-            self._log.exception("job.failed", job=name, slot=slot)
             raise
         self._settle("database away")
         self._done.labels(name, "done").inc()
@@ -134,18 +136,21 @@ class Jobs:
     # --- rq -------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Rounds without an end: what is due is enqueued, what is enqueued is done. Raises: RedisError when it is away."""
-        queue, worker = _rq(self._config.redis_url)
-        worker.register_birth()
-        while not self._stop.is_set():
-            self._beat = time.monotonic()
-            self._enqueue_due(queue, time.time())
-            self._settle("redis away")
-            worker.heartbeat()
-            if worker.should_run_maintenance_tasks:
-                worker.run_maintenance_tasks()
-            self._do_next(queue, worker)
-        worker.register_death()
+        """Round after round: what is due is enqueued, what is enqueued is done. Raises: RedisError when it is away."""
+        with _rq(self._config.redis_url) as (queue, worker):
+            worker.register_birth()
+            seen_at = time.monotonic()
+            while not self._stop.is_set():
+                self._beat = time.monotonic()
+                self._enqueue_due(queue, time.time())
+                self._do_next(queue, worker)
+                self._settle("redis away")
+                if time.monotonic() - seen_at > WORKER_TTL_SECONDS:
+                    seen_at = time.monotonic()
+                    worker.heartbeat()
+                    if worker.should_run_maintenance_tasks:
+                        worker.run_maintenance_tasks()
+            worker.register_death()
 
     def _enqueue_due(self, queue: Queue, now: float) -> None:
         from rq.exceptions import DuplicateJobError
@@ -154,18 +159,16 @@ class Jobs:
             slot = chore.slot(now)
             if self._enqueued.get(name) == slot:
                 continue
-            try:  # its result stays for two slots, and keeps others from doing it again
+            with contextlib.suppress(DuplicateJobError):
                 queue.enqueue_call(
                     "workers.jobs.do",
                     (name, slot),
                     job_id=f"{name}-{slot}",
                     unique=True,
                     timeout=CHORE_SECONDS,
-                    result_ttl=2 * chore.every_seconds,
+                    result_ttl=2 * chore.every_seconds,  # so long it keeps others from doing it again
                     failure_ttl=2 * chore.every_seconds,
                 )
-            except DuplicateJobError:
-                pass
             self._enqueued[name] = slot
 
     def _do_next(self, queue: Queue, worker: SimpleWorker) -> None:
@@ -233,17 +236,18 @@ def do(name: str, slot: int) -> int:
     return _RUNNING.get().do(name, slot)
 
 
-def _rq(redis_url: str) -> tuple[Queue, Any]:
-    """The queue and a worker of it, for one connection. Raises: RedisError."""
+@contextlib.contextmanager
+def _rq(redis_url: str) -> Iterator[tuple[Queue, Any]]:
+    """The queue and a worker of it, on one connection. Raises: RedisError."""
     os.environ.setdefault("RQ_KEY_PREFIX", KEYS)  # rq reads it when it is imported, and nowhere else
     from redis import Redis
     from rq import Queue
     from rq.serializers import JSONSerializer
     from rq.worker import SimpleWorker
 
-    connection = Redis.from_url(
-        redis_url, socket_timeout=IDLE_SECONDS + ANSWER_SECONDS, socket_connect_timeout=ANSWER_SECONDS, retry=None
-    )
-    queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
-    worker = SimpleWorker([queue], connection=connection, serializer=JSONSerializer, log_job_description=False)
-    return queue, worker
+    with Redis.from_url(redis_url, socket_connect_timeout=CONNECT_SECONDS, retry=None) as connection:
+        queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
+        yield (
+            queue,
+            SimpleWorker([queue], connection=connection, serializer=JSONSerializer, worker_ttl=WORKER_TTL_SECONDS),
+        )

@@ -69,6 +69,7 @@ class Lane:
         "queue",
         "reading",
         "retrying",
+        "saving",
         "shard",
         "stale",
         "tail",
@@ -88,6 +89,7 @@ class Lane:
         self.missed = False  # something was dispatched while a read ran
         self.ended: set[int] = set()  # attempts that ended while a read ran: what it saw of them is past
         self.stale = False  # the running read began before the lane was forgotten
+        self.saving = 0  # outcomes whose commit is not known
         self.wants = False  # it is in its destination's turns
 
     def forget(self) -> None:
@@ -198,6 +200,11 @@ class Lane:
         return not (
             self.queue or self.retrying or self.flying or self.behind or self.reading or self.held_at is not None
         )
+
+    @property
+    def is_busy(self) -> bool:
+        """Something of it is under way that nobody else may go on with."""
+        return bool(self.flying or self.reading or self.saving)
 
     def entries(self) -> Iterable[Entry]:
         """Everything in memory."""

@@ -76,6 +76,7 @@ class Tenure:
         self._crash: BaseException | None = None
         self._crashed = asyncio.Event()
         self._suspending: set[int] = set()
+        self._missed_nudges = False
         self._drain_rates: dict[int, float] = {}  # events per second, by partner
         self._wire()
 
@@ -181,12 +182,13 @@ class Tenure:
         self._lease_ends = asked_at + means.lease.total_seconds()
         self.living = lease.living
         gained = [shard for shard in lease.epochs if shard not in self.epochs]
-        self.epochs = lease.epochs
+        opened = await storage.open_lanes(self._owner, gained) if gained else []
+        self.epochs = lease.epochs  # only now: what is gained counts as gained once its lanes are known
         means.metrics.shards_owned.set(len(self.epochs))
         if gained:
             means.log.info("owner.gained", shards=len(gained), owned=len(self.epochs), living=lease.living)
-            self.feed.open(await storage.open_lanes(self._owner, gained))
-            self.feed.announce(dict.fromkeys(await storage.undispatched(self._owner, self.token), 0))
+            self.feed.open(opened)
+            await self._poll()
         await self._share_out(lease.share)
         self.turns.wake_all()
 
@@ -194,11 +196,13 @@ class Tenure:
         """Shards beyond the fair share are drained, and given back once nothing of them is in flight."""
         self._draining &= set(self.epochs)
         excess = len(self.epochs) - share - len(self._draining)
-        for shard in sorted(self.epochs, reverse=True):
+        busy = {lane.shard for lane in self.feed.lanes.values() if lane.is_busy}
+        for shard in sorted(
+            self.epochs, key=lambda shard: (shard in busy, -shard)
+        ):  # the idle first: they stall nobody
             if excess > 0 and shard not in self._draining:
                 self._draining.add(shard)
                 excess -= 1
-        busy = {lane.shard for lane in self.feed.lanes.values() if lane.flying or lane.reading}
         free = self._draining - busy
         if free:
             self.feed.leave(free)
@@ -231,7 +235,15 @@ class Tenure:
         self.feed.announce(dict.fromkeys(await storage.undispatched(self._owner, self.token), 0))
 
     async def _look_around(self) -> None:
-        self.feed.open(await storage.nudged(self._owner, self.token))
+        try:
+            nudged = await storage.nudged(self._owner, self.token)
+            if self._missed_nudges:
+                nudged = await storage.open_lanes(self._owner, self.epochs)
+        except StorageUnavailable:
+            self._missed_nudges = True  # they may have been taken out, and the answer lost
+            raise
+        self._missed_nudges = False
+        self.feed.open(nudged)
         await self.gates.refresh()
 
     async def _see_others(self) -> None:

@@ -77,6 +77,7 @@ class Turns:
         self.turnstiles: dict[int, Turnstile] = {}
         self._lane_timers: dict[tuple[int, int], asyncio.TimerHandle] = {}
         self._pumping: asyncio.Handle | None = None
+        self._closed = False
 
     def turnstile(self, destination_id: int) -> Turnstile:
         """The destination's, made when first needed."""
@@ -134,6 +135,7 @@ class Turns:
 
     def close(self) -> None:
         """Nothing is begun any more."""
+        self._closed = True
         for turnstile in self.turnstiles.values():
             if turnstile.timer is not None:
                 turnstile.timer.cancel()
@@ -145,7 +147,7 @@ class Turns:
 
     def _pump_soon(self) -> None:
         """Once per turn of the loop: what became free and what wants to go are settled together."""
-        if self._pumping is None:
+        if self._pumping is None and not self._closed:
             self._pumping = asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:

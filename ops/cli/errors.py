@@ -2,12 +2,13 @@
 
 import typer
 
+from ops.cli.send import NotAccepted
 from ops.processes import CannotStart
 from ops.settings import WrongSetting
 from storage.errors import BadData, Conflict, Invalid, NotFound, StorageUnavailable
 from storage.secrets import CannotOpen
 
-TOLD = (BadData, CannotOpen, CannotStart, Conflict, Invalid, NotFound, StorageUnavailable, WrongSetting)
+TOLD = (BadData, CannotOpen, CannotStart, Conflict, Invalid, NotAccepted, NotFound, StorageUnavailable, WrongSetting)
 WRONG_USAGE = 2
 
 

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION accept(
     p_partners int[], p_digests bytea[], p_types text[], p_keys bigint[], p_headers bytea[], p_queries bytea[],
     p_bodies bytea[], p_window interval
 ) RETURNS TABLE (ord int, status text, seq bigint, received_at timestamptz, conflict boolean, retry_after int)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     moment timestamptz;
@@ -41,9 +41,11 @@ BEGIN
         ) l
         WHERE h.partner_id = ANY (p_partners)
     ), known AS MATERIALIZED (
-        SELECT a.ord, d.seq, d.received_at
-        FROM arrival a JOIN dedupe d ON d.partner_id = a.partner_id AND d.digest = a.digest
-        WHERE d.received_at > moment - p_window
+        SELECT a.ord, d.ctid AS row, d.seq, d.received_at
+        FROM arrival a CROSS JOIN LATERAL ( -- OFFSET 0: a look-up per arrival, however small the table seemed when planned
+            SELECT d.ctid, d.seq, d.received_at FROM dedupe d
+            WHERE d.partner_id = a.partner_id AND d.digest = a.digest OFFSET 0
+        ) d WHERE d.received_at > moment - p_window
     ), fresh AS MATERIALIZED (
         SELECT a.ord, a.partner_id, a.digest, h.at, h.last_seq + n AS seq,
                CASE WHEN n > h.tokens THEN 'rate_limited'
@@ -77,7 +79,7 @@ BEGIN
             GROUP BY h.partner_id, h.at, h.tokens
         ) f WHERE h.partner_id = f.partner_id
     ), repeated AS (
-        SELECT a.ord, a.partner_id, a.digest,
+        SELECT a.ord, k.row,
                coalesce(k.seq, f.seq) AS seq, coalesce(k.received_at, f.at) AS received_at,
                CASE WHEN k.ord IS NOT NULL THEN e.body IS DISTINCT FROM p_bodies[a.ord]
                     ELSE p_bodies[a.leader] IS DISTINCT FROM p_bodies[a.ord] END AS conflict,
@@ -85,14 +87,17 @@ BEGIN
         FROM arrival a
         LEFT JOIN known k ON k.ord = a.ord
         LEFT JOIN fresh f ON f.ord = a.leader
-        LEFT JOIN events e ON e.partner_id = a.partner_id AND e.seq = k.seq AND e.received_at = k.received_at
+        LEFT JOIN LATERAL (
+            SELECT e.body FROM events e
+            WHERE e.partner_id = a.partner_id AND e.seq = k.seq AND e.received_at = k.received_at OFFSET 0
+        ) e ON true
         WHERE k.ord IS NOT NULL OR (a.ord <> a.leader AND f.ord IS NOT NULL)
     ), counted AS (
         UPDATE dedupe d SET repeats = d.repeats + r.n, conflicts = d.conflicts + r.conflicts
         FROM (
-            SELECT r.partner_id, r.digest, count(*) AS n, count(*) FILTER (WHERE r.conflict) AS conflicts
-            FROM repeated r JOIN known k ON k.ord = r.ord GROUP BY r.partner_id, r.digest
-        ) r WHERE d.partner_id = r.partner_id AND d.digest = r.digest
+            SELECT r.row, count(*) AS n, count(*) FILTER (WHERE r.conflict) AS conflicts
+            FROM repeated r WHERE r.row IS NOT NULL GROUP BY r.row
+        ) r WHERE d.ctid = r.row
     )
     SELECT f.ord, f.status, CASE WHEN f.status = 'stored' THEN f.seq END, CASE WHEN f.status = 'stored' THEN f.at END,
            false, f.wait::int

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION dispatch(p_token uuid, p_partners int[], p_copies boo
 RETURNS TABLE (
     partner_id int, seq bigint, received_at timestamptz, type text, headers bytea, body bytea,
     lanes int[], previous bigint[], lane_keys bigint[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM hold_lease(p_token);
@@ -19,9 +19,10 @@ BEGIN
     WHERE l.partner_id = ANY (p_partners) ORDER BY l.partner_id, l.destination_id FOR NO KEY UPDATE;
     RETURN QUERY
     WITH chosen AS MATERIALIZED (
-        SELECT t.partner_id, t.cursor, t.cursor_at, c.copies
+        SELECT t.partner_id, t.cursor, t.cursor_at, h.last_at, c.copies
         FROM unnest(p_partners, p_copies) AS c (partner_id, copies)
         JOIN partner_tails t ON t.partner_id = c.partner_id
+        JOIN partner_heads h ON h.partner_id = c.partner_id
         JOIN partners p ON p.id = t.partner_id
         JOIN shards s ON s.shard = p.shard AND s.owner = p_token
     ), log AS MATERIALIZED (
@@ -30,7 +31,7 @@ BEGIN
         FROM chosen c CROSS JOIN LATERAL (
             SELECT e.seq, e.received_at, e.type, e.order_key, e.headers, e.body
             FROM events e
-            WHERE e.partner_id = c.partner_id AND e.seq > c.cursor AND e.received_at >= c.cursor_at
+            WHERE e.partner_id = c.partner_id AND e.seq > c.cursor AND e.received_at BETWEEN c.cursor_at AND c.last_at
             ORDER BY e.seq LIMIT p_limit
         ) e
     ), owed AS MATERIALIZED (

@@ -4,40 +4,49 @@
 -- attempt whose token the delivery carries. A claim counts only if the delivery is still queued, nothing before it in
 -- its lane is open or holding, and its destination has a slot, a token of its rate and a breaker that lets it pass: these
 -- hold for the whole system, because the destination's gate row is locked (in id order) while they are counted.
+--
+-- How these functions are planned: once per session, for batches, into index look-ups per row. Without the settings a
+-- plan made while today's partition looks empty scans it from end to end for every batch that follows. So no statement
+-- here joins two of its own WITH parts row by row; what a later part needs is carried along.
+
 CREATE OR REPLACE FUNCTION settle(
-    p_token uuid,
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_states text[],
     p_failures int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
     p_outcomes text[], p_numbers int[], p_durations int[], p_statuses int[], p_errors text[], p_notes text[], p_answers bytea[]
-) RETURNS TABLE (ord int, result text, lag_ms int) LANGUAGE sql AS $$
-    WITH outcome AS MATERIALIZED (
-        SELECT * FROM unnest(
+) RETURNS TABLE (kind text, ord int, result text, number int) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    saved int;
+BEGIN
+    RETURN QUERY
+    WITH done AS (
+        UPDATE deliveries d
+        SET state = o.state, failures = o.failures, park_reason = o.reason, holding = o.holding,
+            attempts = CASE WHEN o.outcome = 'withdrawn' THEN d.attempts - 1 ELSE d.attempts END,
+            next_attempt_at = now() + o.retry_ms * interval '1 ms',
+            delivered_at = CASE WHEN o.state = 'delivered' THEN now() END
+        FROM unnest(
             p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states::delivery_state[], p_failures, p_retry_ms, p_reasons,
             p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_statuses, p_errors, p_notes, p_answers
         ) WITH ORDINALITY AS o (
             partner_id, destination_id, seq, at, token, state, failures, retry_ms, reason, holding, evidence, outcome, number,
             duration_ms, status, error, note, answer, ord
         )
-    ), done AS (
-        UPDATE deliveries d
-        SET state = o.state, failures = o.failures, park_reason = o.reason, holding = o.holding,
-            attempts = CASE WHEN o.outcome = 'withdrawn' THEN d.attempts - 1 ELSE d.attempts END,
-            next_attempt_at = now() + o.retry_ms * interval '1 ms',
-            delivered_at = CASE WHEN o.state = 'delivered' THEN now() END
-        FROM outcome o
         WHERE d.partner_id = o.partner_id AND d.destination_id = o.destination_id AND d.seq = o.seq
             AND d.received_at = o.at AND d.state = 'delivering' AND d.token = o.token
-        RETURNING o.ord, o.partner_id, o.destination_id, o.seq, o.at, o.state, o.holding, d.lane_key, d.replay_id
+        RETURNING o.ord, o.partner_id, o.destination_id, o.seq, o.at, o.state, o.holding, o.evidence, o.outcome, o.number,
+            o.duration_ms, o.status, o.error, o.note, o.answer, o.reason, d.lane_key, d.replay_id
     ), recorded AS (
         INSERT INTO attempts (partner_id, destination_id, seq, number, received_at, started_at, duration_ms, status, outcome,
                               error, note, answer, replay_id)
         SELECT o.partner_id, o.destination_id, o.seq, o.number, o.at, now() - o.duration_ms * interval '1 ms', o.duration_ms,
-               o.status, o.outcome, o.error, o.note, o.answer, n.replay_id
-        FROM outcome o JOIN done n ON n.ord = o.ord WHERE o.outcome <> 'withdrawn'
+               o.status, o.outcome, o.error, o.note, o.answer, o.replay_id
+        FROM done o WHERE o.outcome <> 'withdrawn'
     ), set_aside AS (
         INSERT INTO parked (partner_id, destination_id, seq, received_at, reason)
-        SELECT o.partner_id, o.destination_id, o.seq, o.at, o.reason
-        FROM outcome o JOIN done n ON n.ord = o.ord WHERE o.state = 'parked'
+        SELECT o.partner_id, o.destination_id, o.seq, o.at, o.reason FROM done o WHERE o.state = 'parked'
     ), lane AS (
         UPDATE lanes l
         SET in_flight = l.in_flight - n.ended, waiting = l.waiting - n.final, holding = l.holding + n.holding,
@@ -54,41 +63,44 @@ CREATE OR REPLACE FUNCTION settle(
             failing_since = CASE WHEN n.successes > 0 THEN NULL WHEN n.failures > 0 THEN coalesce(g.failing_since, now())
                                  ELSE g.failing_since END
         FROM (
-            SELECT n.destination_id, count(*) AS ended, count(*) FILTER (WHERE o.evidence > 0) AS successes,
-                   count(*) FILTER (WHERE o.evidence < 0) AS failures
-            FROM done n JOIN outcome o ON o.ord = n.ord GROUP BY n.destination_id
+            SELECT n.destination_id, count(*) AS ended, count(*) FILTER (WHERE n.evidence > 0) AS successes,
+                   count(*) FILTER (WHERE n.evidence < 0) AS failures
+            FROM done n GROUP BY n.destination_id
         ) n WHERE g.destination_id = n.destination_id
     )
-    -- An outcome whose COMMIT went unanswered is sent again: the row then carries the token and is no longer delivering.
-    SELECT o.ord::int, CASE WHEN n.ord IS NOT NULL THEN 'saved'
-                            WHEN d.token = o.token THEN 'saved' ELSE 'lost' END,
-           CASE WHEN n.state = 'delivered' AND n.replay_id IS NULL -- accepted to delivered, by the database's clock
-               THEN least(2147483647, extract(epoch FROM clock_timestamp() - n.at) * 1000)::int END
-    FROM outcome o
-    LEFT JOIN done n ON n.ord = o.ord
-    LEFT JOIN deliveries d ON n.ord IS NULL AND d.partner_id = o.partner_id AND d.destination_id = o.destination_id
-        AND d.seq = o.seq AND d.received_at = o.at
-$$;
+    SELECT 'outcome', o.ord::int, 'saved',
+           CASE WHEN o.state = 'delivered' AND o.replay_id IS NULL -- accepted to delivered, by the database's clock
+               THEN least(2147483647, extract(epoch FROM clock_timestamp() - o.at) * 1000)::int END
+    FROM done o;
+    GET DIAGNOSTICS saved = ROW_COUNT;
+    -- An outcome whose COMMIT went unanswered is sent again: its row carries the token and is no longer delivering.
+    IF saved < cardinality(p_partners) THEN
+        RETURN QUERY
+        SELECT 'outcome', o.ord::int, 'known', NULL::int
+        FROM unnest(p_partners, p_destinations, p_seqs, p_ats, p_tokens) WITH ORDINALITY
+            AS o (partner_id, destination_id, seq, at, token, ord)
+        JOIN deliveries d ON d.partner_id = o.partner_id AND d.destination_id = o.destination_id AND d.seq = o.seq
+            AND d.received_at = o.at AND d.token = o.token;
+    END IF;
+END $$;
 
 CREATE OR REPLACE FUNCTION claim(
     p_token uuid,
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_budgets int[]
-) RETURNS TABLE (ord int, result text, number int) LANGUAGE sql AS $$
-    WITH wanted AS MATERIALIZED (
-        SELECT * FROM unnest(p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_budgets) WITH ORDINALITY
-            AS w (partner_id, destination_id, seq, at, token, budget_ms, ord)
-    ), gate AS MATERIALIZED (
-        SELECT g.destination_id, g.in_flight, g.breaker, g.probe_token, d.concurrency, d.rate,
-               d.state = 'active' AND d.removed_at IS NULL AS takes,
-               CASE WHEN d.rate IS NOT NULL THEN -- a bucket of one second's worth, at least one attempt
-                   least(greatest(d.rate, 1), coalesce(g.tokens, greatest(d.rate, 1)) + d.rate
-                         * greatest(0, extract(epoch FROM clock_timestamp() - coalesce(g.refilled_at, now()))::float8)) END AS tokens
-        FROM gates g JOIN destinations d ON d.id = g.destination_id WHERE g.destination_id = ANY (p_destinations)
-    ), judged AS MATERIALIZED (
-        SELECT w.*, d.lane_key, d.attempts, l.head_seq, d.token AS last_token, d.state,
+) RETURNS TABLE (kind text, ord int, result text, number int) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH judged AS MATERIALIZED (
+        SELECT w.*, d.lane_key, d.attempts, g.in_flight, c.concurrency,
+               CASE WHEN c.rate IS NOT NULL THEN -- a bucket of one second's worth, at least one attempt
+                   least(greatest(c.rate, 1), coalesce(g.tokens, greatest(c.rate, 1)) + c.rate
+                         * greatest(0, extract(epoch FROM clock_timestamp() - coalesce(g.refilled_at, now()))::float8)) END AS tokens,
                CASE WHEN d.state = 'delivering' AND d.token = w.token THEN 'again'
-                    WHEN d.state IS DISTINCT FROM 'queued' THEN 'stale'
-                    WHEN NOT g.takes OR p.state <> 'active' THEN 'held'
+                    WHEN d.state <> 'queued' THEN 'stale'
+                    WHEN c.state <> 'active' OR c.removed_at IS NOT NULL OR p.state <> 'active' THEN 'held'
                     WHEN s.owner IS DISTINCT FROM p_token THEN 'stale'
                     WHEN g.breaker = 'open' OR (g.breaker = 'half_open' AND g.probe_token <> w.token) THEN 'breaker'
                     WHEN d.lane_key = 0 AND (l.in_flight > 0 OR (l.head_seq < w.seq AND EXISTS (
@@ -98,29 +110,34 @@ CREATE OR REPLACE FUNCTION claim(
                             AND (x.state IN ('queued', 'delivering') OR x.holding)
                     ))) THEN 'order'
                END AS refusal
-        FROM wanted w
-        LEFT JOIN deliveries d ON d.partner_id = w.partner_id AND d.destination_id = w.destination_id AND d.seq = w.seq
-            AND d.received_at = w.at
-        JOIN gate g ON g.destination_id = w.destination_id
+        FROM unnest(p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_budgets) WITH ORDINALITY
+            AS w (partner_id, destination_id, seq, at, token, budget_ms, ord)
+        CROSS JOIN LATERAL ( -- OFFSET 0: by its whole key, whatever order the joins below are planned in
+            SELECT d.state, d.token, d.lane_key, d.attempts FROM deliveries d
+            WHERE d.partner_id = w.partner_id AND d.destination_id = w.destination_id AND d.seq = w.seq
+                AND d.received_at = w.at OFFSET 0
+        ) d
+        JOIN gates g ON g.destination_id = w.destination_id
+        JOIN destinations c ON c.id = w.destination_id
         JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
         JOIN partners p ON p.id = w.partner_id
         JOIN shards s ON s.shard = p.shard
-    ), admitted AS MATERIALIZED (
-        SELECT j.*, row_number() OVER (PARTITION BY j.destination_id ORDER BY j.ord) AS n,
-               row_number() OVER (PARTITION BY j.partner_id, j.destination_id, j.lane_key ORDER BY j.seq) AS place
-        FROM judged j WHERE j.refusal IS NULL
     ), chosen AS MATERIALIZED (
-        SELECT a.*, CASE WHEN a.lane_key = 0 AND a.place > 1 THEN 'order'
-                         WHEN g.in_flight + a.n > g.concurrency THEN 'full'
-                         WHEN a.n > g.tokens THEN 'rate' END AS refused
-        FROM admitted a JOIN gate g ON g.destination_id = a.destination_id
+        SELECT j.*, CASE WHEN j.lane_key = 0 AND j.place > 1 THEN 'order'
+                         WHEN j.in_flight + j.n > j.concurrency THEN 'full'
+                         WHEN j.n > j.tokens THEN 'rate' END AS refused
+        FROM (
+            SELECT j.*, row_number() OVER (PARTITION BY j.destination_id ORDER BY j.ord) AS n,
+                   row_number() OVER (PARTITION BY j.partner_id, j.destination_id, j.lane_key ORDER BY j.seq) AS place
+            FROM judged j WHERE j.refusal IS NULL
+        ) j
     ), begun AS (
         UPDATE deliveries d
         SET state = 'delivering', attempts = d.attempts + 1, token = c.token, budget_ms = c.budget_ms, next_attempt_at = NULL
         FROM chosen c
         WHERE c.refused IS NULL AND d.partner_id = c.partner_id AND d.destination_id = c.destination_id AND d.seq = c.seq
             AND d.received_at = c.at AND d.state = 'queued'
-        RETURNING c.ord, c.partner_id, c.destination_id, c.seq, c.at, c.lane_key, d.attempts
+        RETURNING c.ord, c.partner_id, c.destination_id, c.seq, c.at, c.lane_key, c.tokens, d.attempts
     ), lane AS (
         UPDATE lanes l
         SET in_flight = l.in_flight + b.n,
@@ -131,23 +148,22 @@ CREATE OR REPLACE FUNCTION claim(
                    min(b.at) FILTER (WHERE b.lane_key = 0) AS head_at
             FROM begun b GROUP BY b.partner_id, b.destination_id
         ) b WHERE l.partner_id = b.partner_id AND l.destination_id = b.destination_id
-    ), gated AS (
+    ), gate AS (
         UPDATE gates g
-        SET in_flight = g.in_flight + b.n, tokens = v.tokens - b.n,
-            refilled_at = CASE WHEN v.tokens IS NULL THEN NULL ELSE clock_timestamp() END
-        FROM (SELECT b.destination_id, count(*) AS n FROM begun b GROUP BY b.destination_id) b
-        JOIN gate v ON v.destination_id = b.destination_id
+        SET in_flight = g.in_flight + b.n, tokens = b.tokens - b.n,
+            refilled_at = CASE WHEN b.tokens IS NULL THEN NULL ELSE clock_timestamp() END
+        FROM (SELECT b.destination_id, count(*) AS n, max(b.tokens) AS tokens FROM begun b GROUP BY b.destination_id) b
         WHERE g.destination_id = b.destination_id
     )
-    SELECT w.ord::int,
-           CASE WHEN b.ord IS NOT NULL OR j.refusal = 'again' THEN 'begun' ELSE coalesce(j.refusal, c.refused, 'stale') END,
-           coalesce(b.attempts, j.attempts)
-    FROM wanted w
-    LEFT JOIN judged j ON j.ord = w.ord
-    LEFT JOIN chosen c ON c.ord = w.ord
-    LEFT JOIN begun b ON b.ord = w.ord
-$$;
+    SELECT 'claim', b.ord::int, 'begun', b.attempts FROM begun b
+    UNION ALL
+    SELECT 'claim', j.ord::int, CASE j.refusal WHEN 'again' THEN 'begun' ELSE j.refusal END, j.attempts
+    FROM judged j WHERE j.refusal IS NOT NULL
+    UNION ALL
+    SELECT 'claim', c.ord::int, c.refused, c.attempts FROM chosen c WHERE c.refused IS NOT NULL;
+END $$;
 
+-- What is not answered is lost (an outcome) or stale (a claim): somebody else has moved the delivery.
 CREATE OR REPLACE FUNCTION journal(
     p_token uuid,
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_states text[],
@@ -159,19 +175,25 @@ BEGIN
     PERFORM hold_lease(p_token);
     PERFORM 1 FROM gates g WHERE g.destination_id = ANY (p_destinations || c_destinations)
     ORDER BY g.destination_id FOR NO KEY UPDATE;
-    PERFORM 1 FROM lanes l
-    JOIN (SELECT DISTINCT * FROM unnest(p_partners || c_partners, p_destinations || c_destinations)) AS k (partner_id, destination_id)
-        ON l.partner_id = k.partner_id AND l.destination_id = k.destination_id
-    ORDER BY l.partner_id, l.destination_id FOR NO KEY UPDATE OF l;
+    PERFORM lock_lanes(p_partners || c_partners, p_destinations || c_destinations);
     IF cardinality(p_partners) > 0 THEN
-        RETURN QUERY SELECT 'outcome', s.ord, s.result, s.lag_ms FROM settle(
-            p_token, p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states, p_failures, p_retry_ms, p_reasons,
-            p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_statuses, p_errors, p_notes, p_answers) s;
+        RETURN QUERY SELECT * FROM settle(
+            p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states, p_failures, p_retry_ms, p_reasons,
+            p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_statuses, p_errors, p_notes, p_answers);
     END IF;
     IF cardinality(c_partners) > 0 THEN
-        RETURN QUERY SELECT 'claim', c.ord, c.result, c.number
-        FROM claim(p_token, c_partners, c_destinations, c_seqs, c_ats, c_tokens, c_budgets) c;
+        RETURN QUERY SELECT * FROM claim(p_token, c_partners, c_destinations, c_seqs, c_ats, c_tokens, c_budgets);
     END IF;
+END $$;
+
+-- Locks these lanes in their order until the end of the transaction.
+CREATE OR REPLACE FUNCTION lock_lanes(p_partners int[], p_destinations int[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+BEGIN
+    PERFORM 1 FROM (SELECT DISTINCT * FROM unnest(p_partners, p_destinations)) AS k (partner_id, destination_id)
+    JOIN lanes l ON l.partner_id = k.partner_id AND l.destination_id = k.destination_id
+    ORDER BY l.partner_id, l.destination_id FOR NO KEY UPDATE OF l;
 END $$;
 
 -- What lanes have open from a position on, in order, at most p_limit each; one row at least per lane that exists, with
@@ -180,26 +202,37 @@ CREATE OR REPLACE FUNCTION read_lanes(p_partners int[], p_destinations int[], p_
 RETURNS TABLE (
     partner_id int, destination_id int, tail_seq bigint, seq bigint, received_at timestamptz, state text, lane_key bigint,
     attempts int, failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean
-) LANGUAGE sql AS $$
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT l.partner_id, l.destination_id, l.tail_seq, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
            greatest(0, ceil(extract(epoch FROM d.next_attempt_at - clock_timestamp()) * 1000))::bigint,
            d.token, d.budget_ms, d.replay_id, d.holding
     FROM unnest(p_partners, p_destinations, p_afters) AS w (partner_id, destination_id, after)
     JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
+    JOIN partner_tails t ON t.partner_id = l.partner_id
     LEFT JOIN LATERAL (
         SELECT d.* FROM deliveries d
         WHERE d.partner_id = l.partner_id AND d.destination_id = l.destination_id
-            AND d.seq >= greatest(l.head_seq, w.after + 1) AND d.received_at >= l.head_at
+            AND d.seq >= greatest(l.head_seq, w.after + 1) AND d.received_at BETWEEN l.head_at AND t.cursor_at
             AND (d.state IN ('queued', 'delivering') OR d.holding)
         ORDER BY d.seq LIMIT p_limit
     ) d ON true
-    ORDER BY l.partner_id, l.destination_id, d.seq
-$$;
+    ORDER BY l.partner_id, l.destination_id, d.seq;
+END $$;
 
 -- The events of deliveries whose copy is not at hand.
 CREATE OR REPLACE FUNCTION read_events(p_partners int[], p_seqs bigint[], p_ats timestamptz[])
-RETURNS TABLE (partner_id int, seq bigint, type text, headers bytea, body bytea) LANGUAGE sql AS $$
+RETURNS TABLE (partner_id int, seq bigint, type text, headers bytea, body bytea) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT e.partner_id, e.seq, e.type, e.headers, e.body
     FROM unnest(p_partners, p_seqs, p_ats) AS w (partner_id, seq, at)
-    JOIN events e ON e.partner_id = w.partner_id AND e.seq = w.seq AND e.received_at = w.at
-$$;
+    JOIN events e ON e.partner_id = w.partner_id AND e.seq = w.seq AND e.received_at = w.at;
+END $$;

@@ -35,6 +35,8 @@ END $$;
 -- Gives shards back; all of them and the lease itself when p_shards is NULL.
 CREATE OR REPLACE FUNCTION give_back(p_token uuid, p_shards int[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    -- Waits for this owner's own transactions under way, so that what they dispatched is there for the next owner to see.
+    PERFORM 1 FROM workers WHERE token = p_token FOR NO KEY UPDATE;
     UPDATE shards SET owner = NULL WHERE owner = p_token AND (p_shards IS NULL OR shard = ANY (p_shards));
     IF p_shards IS NULL THEN
         DELETE FROM workers WHERE token = p_token;

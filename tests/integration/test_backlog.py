@@ -29,7 +29,7 @@ def test_a_partner_with_nothing_waiting_shows_an_empty_lane(hand: Hand) -> None:
 
 def test_the_backlog_counts_what_waits_and_how_old_it_is(hand: Hand) -> None:
     hand.lane()
-    first, second, third = hand.posted(3)
+    first, _, third = hand.posted(3)
     hand.deliver(first)
     hand.park(third)
     hand.age(timedelta(hours=1))

@@ -79,7 +79,13 @@ def test_a_partner_is_added_listed_shown_edited_paused_and_removed(cli: Cli) -> 
     (listed,) = ok(cli("partner", "list", "--json")).json()
     shown = ok(cli("partner", "show", "shop", "--json")).json()
     assert listed.items() <= shown.items()
-    assert {"name": "shop", "state": "active", "verify": "none", "rate": "5/s", "max_backlog": 10}.items() <= shown.items()
+    assert {
+        "name": "shop",
+        "state": "active",
+        "verify": "none",
+        "rate": "5/s",
+        "max_backlog": 10,
+    }.items() <= shown.items()
     ok(cli("partner", "edit", "shop", "--rate", "none", "--max-body", "10"))
     ok(cli("partner", "pause", "shop"))
     shown = ok(cli("partner", "show", "shop", "--json")).json()
@@ -89,14 +95,12 @@ def test_a_partner_is_added_listed_shown_edited_paused_and_removed(cli: Cli) -> 
     refused(cli("partner", "show", "shop"), 1, "no partner 'shop'")
     assert ok(cli("partner", "list", "--json")).json() == []
     actions = [(row["action"], row["actor"]) for row in ok(cli("audit", "--json")).json()]
-    assert actions == [
-        (f"partner {action}", "ada") for action in ("remove", "resume", "pause", "edit", "add")
-    ]
+    assert actions == [(f"partner {action}", "ada") for action in ("remove", "resume", "pause", "edit", "add")]
 
 
 def test_a_destination_is_shown_with_every_option_as_it_was_written(cli: Cli) -> None:
     options = {
-        "timeout": "7s", "retry_base": "100ms", "retry_cap": "2m", "suspend_after": "3d", "breaker_reset": "1.5s",
+        "timeout": "7s", "retry_base": "100ms", "retry_cap": "2m", "suspend_after": "3d", "breaker_reset": "90s",
         "rate": "0.5/s", "on_park": "hold",
     }  # fmt: skip
     flags = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", value)]
@@ -134,48 +138,48 @@ def test_secrets_come_from_files_and_wrong_ones_are_not_repeated(cli: Cli, tmp_p
     assert "h!dden" not in wrong.err
 
 
-@pytest.mark.parametrize(
-    ("argv", "code"),
-    [
-        (("no-such-command",), 2),
-        (("partner", "add"), 2),
-        (("partner", "add", "x", "--no-such-option"), 2),
-        (("partner", "edit", "x"), 2),
-        (("partner", "add", "x", "--rate", "fast"), 2),
-        (("partner", "add", "Upper"), 1),
-        (("partner", "add", "x", "--verify", "runes"), 1),
-        (("partner", "add", "x", "--secret", "y"), 1),
-        (("partner", "show", "x"), 1),
-        (("destination", "add", "d", "notaurl"), 1),
-        (("destination", "add", "d", "http://10.0.0.1/"), 1),
-        (("destination", "add", "d", URL, "--max-attempts", "none"), 2),
-        (("destination", "add", "d", URL, "--timeout", "1ms"), 1),
-        (("destination", "add", "d", URL, "--park-on", "4xx"), 2),
-        (("destination", "add", "d", URL, "--header", "X-A: b\r\nEvil: 1"), 1),
-        (("destination", "pause", "x"), 1),
-        (("subscribe", "x", "y"), 1),
-        (("subscribe", "x", "y", "--order", "sometimes"), 2),
-        (("event", "show", "no-such-event"), 1),
-        (("event", "body", "no-such-event"), 1),
-        (("event", "list", "--state", "lost"), 2),
-        (("event", "list", "--since", "yesterday"), 2),
-        (("event", "list", "--partner", "x"), 1),
-        (("parked", "--destination", "x"), 1),
-        (("parked", "--reason", "mood"), 2),
-        (("replay",), 2),
-        (("replay", "no-such-event"), 1),
-        (("replay", "--state", "parked"), 2),
-        (("replay", "--partner", "x", "--yes"), 1),
-        (("discard", "--state", "parked", "--yes"), 2),
-        (("discard", "--why", "x"), 2),
-        (("backfill", "x", "y", "--yes"), 1),
-        (("send", "x"), 1),
-    ],
+WRONG = (
+    (("no-such-command",), 2),
+    (("partner", "add"), 2),
+    (("partner", "add", "x", "--no-such-option"), 2),
+    (("partner", "edit", "x"), 2),
+    (("partner", "add", "x", "--rate", "fast"), 2),
+    (("partner", "add", "Upper"), 1),
+    (("partner", "add", "x", "--verify", "runes"), 1),
+    (("partner", "add", "x", "--secret", "y"), 1),
+    (("partner", "show", "x"), 1),
+    (("destination", "add", "d", "notaurl"), 1),
+    (("destination", "add", "d", "http://10.0.0.1/"), 1),
+    (("destination", "add", "d", URL, "--max-attempts", "none"), 2),
+    (("destination", "add", "d", URL, "--timeout", "1ms"), 1),
+    (("destination", "add", "d", URL, "--park-on", "4xx"), 2),
+    (("destination", "add", "d", URL, "--header", "X-A: b\r\nEvil: 1"), 1),
+    (("destination", "pause", "x"), 1),
+    (("subscribe", "x", "y"), 1),
+    (("subscribe", "x", "y", "--order", "sometimes"), 2),
+    (("event", "show", "no-such-event"), 1),
+    (("event", "body", "no-such-event"), 1),
+    (("event", "list", "--state", "lost"), 2),
+    (("event", "list", "--since", "yesterday"), 2),
+    (("event", "list", "--partner", "x"), 1),
+    (("parked", "--destination", "x"), 1),
+    (("parked", "--reason", "mood"), 2),
+    (("replay",), 2),
+    (("replay", "no-such-event"), 1),
+    (("replay", "--state", "parked"), 2),
+    (("replay", "--partner", "x", "--yes"), 1),
+    (("discard", "--state", "parked", "--yes"), 2),
+    (("discard", "--why", "x"), 2),
+    (("backfill", "x", "y", "--yes"), 1),
+    (("send", "x"), 1),
 )
-def test_what_is_wrong_is_told_in_one_line_and_nothing_is_done(cli: Cli, argv: tuple[str, ...], code: int) -> None:
-    result = cli(*argv)
-    assert (result.code, result.out) == (code, "")
-    assert len(result.err.splitlines()) == 1
+
+
+def test_what_is_wrong_is_told_in_one_line_and_nothing_is_done(cli: Cli) -> None:
+    for argv, code in WRONG:
+        result = cli(*argv)
+        assert (argv, result.code, result.out) == (argv, code, "")
+        assert len(result.err.splitlines()) == 1, argv
     assert ok(cli("audit", "--json")).json() == []
 
 
@@ -198,7 +202,7 @@ def test_where_something_waits_removal_has_to_be_meant(cli: Cli, hand: Hand) -> 
 
 def test_events_are_listed_and_shown_for_people_and_for_programs(cli: Cli, hand: Hand) -> None:
     hand.lane()
-    (event,) = hand.posted(type="order.paid")
+    (event,) = hand.posted(kind="order.paid")
     hand.sql(
         "INSERT INTO attempts (partner_id, destination_id, seq, number, received_at, started_at, duration_ms, status,"
         " outcome, error, replay_id) SELECT partner_id, destination_id, seq, 1, received_at, now(), 5, 503,"
@@ -375,9 +379,7 @@ def test_doctor_finds_what_is_wrong(cli: Cli, hand: Hand) -> None:
     assert "WRONG leases" in cli("doctor").out
 
 
-def test_a_listing_starts_fast_and_survives_a_reader_that_leaves(
-    hand: Hand, database_url: str, tmp_path: Path
-) -> None:
+def test_a_listing_starts_fast_and_survives_a_reader_that_leaves(hand: Hand, database_url: str, tmp_path: Path) -> None:
     hand.partner()
     began = time.monotonic()
     assert b"shop" in shell(["partner", "list"], database_url, tmp_path).stdout
@@ -393,7 +395,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(database_url: str, folder: Path) -> dict[str, str]:
-    own = {"DATABASE_URL": database_url, "REDIS_URL": "redis://127.0.0.1:1/0", "MASTER_KEY": KEY, "DATA_DIR": str(folder)}
+    own = {
+        "DATABASE_URL": database_url,
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+        "MASTER_KEY": KEY,
+        "DATA_DIR": str(folder),
+    }
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOOKYARD_")}
     return kept | {f"HOOKYARD_{name}": value for name, value in own.items()}
 

@@ -25,7 +25,12 @@ def test_a_destination_is_shown_as_it_was_made_with_its_secrets_sealed(hand: Han
 
     seen = shown(hand)
     assert made is not None
-    assert (seen.url, seen.header_names, seen.timeout, seen.park_on) == (url, ("x-api-key",), timedelta(seconds=7), [422])
+    assert (seen.url, seen.header_names, seen.timeout, seen.park_on) == (
+        url,
+        ("x-api-key",),
+        timedelta(seconds=7),
+        [422],
+    )
     assert (seen.state, seen.breaker, seen.in_flight) == ("active", "closed", 0)
     for hidden in ("hush", "shh", made):
         assert hidden not in str(hand.rows("SELECT d::text FROM destinations d"))

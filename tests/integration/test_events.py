@@ -94,8 +94,8 @@ def test_the_newest_come_first_across_partners_and_pages_leave_no_hole(hand: Han
 def test_events_are_selected_by_partner_type_time_and_destination(hand: Hand) -> None:
     hand.lane()
     hand.partner("other")
-    first, second = hand.posted(type="order.paid")[0], hand.posted(type="refund")[0]
-    hand.post("other", type="order.paid")
+    first, second = hand.posted(kind="order.paid")[0], hand.posted(kind="refund")[0]
+    hand.post("other", kind="order.paid")
     other = hand.rows("SELECT id FROM partners WHERE name = 'other'")[0][0]
     at = place_of(second).received_at
 
@@ -137,8 +137,8 @@ def test_the_attempts_of_an_event_are_told_in_order(hand: Hand) -> None:
     (event,) = hand.posted()
     for number, status in ((2, 200), (1, 500)):
         hand.sql(
-            "INSERT INTO attempts (partner_id, destination_id, seq, number, received_at, started_at, duration_ms, status,"
-            " outcome, error) SELECT partner_id, destination_id, seq, :number, received_at, now(), 5, :status,"
+            "INSERT INTO attempts (partner_id, destination_id, seq, number, received_at, started_at, duration_ms,"
+            " status, outcome, error) SELECT partner_id, destination_id, seq, :number, received_at, now(), 5, :status,"
             " 'http_error', 'x' FROM deliveries",
             number=number,
             status=status,

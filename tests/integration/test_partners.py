@@ -17,7 +17,7 @@ def secrets_of(hand: Hand, name: str) -> list[str]:
         " AND (s.expires_at IS NULL OR s.expires_at > now()) ORDER BY s.id DESC",
         name=name,
     )
-    return [hand.vault.open_text(bytes(row[0]), b"partner-secret") for row in rows]  # type: ignore[arg-type]
+    return [hand.vault.open_text(bytes(row[0]), b"partner-secret") for row in rows]
 
 
 def test_a_partner_comes_with_its_own_log_and_the_defaults_of_its_scheme(hand: Hand) -> None:
@@ -100,7 +100,9 @@ def test_after_a_rotation_both_secrets_are_valid_until_the_overlap_has_passed(ha
     old = secrets_of(hand, "shop")
 
     with hand.store.begin() as connection:
-        assert partners.rotate_secret(connection, hand.vault, "shop", "new one", timedelta(hours=1), actor=ACTOR) is None
+        assert (
+            partners.rotate_secret(connection, hand.vault, "shop", "new one", timedelta(hours=1), actor=ACTOR) is None
+        )
     assert secrets_of(hand, "shop") == ["new one", *old]
     with hand.store.begin() as connection:
         partners.rotate_secret(connection, hand.vault, "shop", "newest", timedelta(0), actor=ACTOR)

@@ -21,7 +21,7 @@ PARKED = Selection()
 
 
 def named(*ids: str, **where: object) -> Selection:
-    return Selection(tuple(place_of(id) for id in ids), Filter(**where))  # type: ignore[arg-type]
+    return Selection(tuple(map(place_of, ids)), Filter(**where))  # type: ignore[arg-type]
 
 
 def replay(hand: Hand, selection: Selection = PARKED, **how: object) -> Counts:
@@ -38,7 +38,7 @@ def numbers(counts: Counts) -> tuple[int, int, int, int]:
 
 
 def parked_lane(hand: Hand, n: int = 3, **options: object) -> list[str]:
-    hand.lane(**options)
+    hand.lane("shop", "warehouse", **options)
     ids = hand.posted(n)
     hand.park(*ids)
     return ids
@@ -55,7 +55,7 @@ def test_a_replay_queues_again_what_was_parked_with_a_fresh_budget(hand: Hand) -
         ("queued", 0, 12, counts.id)
     ]
     assert hand.rows("SELECT * FROM parked") == []
-    assert tuple(hand.lane_row()) == (2, 0, 1, 2)
+    assert hand.lane_row() == (2, 0, 1, 2)
     assert hand.nudges() == 1
     assert hand.rows("SELECT state, selected, done FROM replays") == [("finished", 2, 2)]
 
@@ -67,7 +67,7 @@ def test_a_lane_walks_back_to_the_first_that_is_replayed(hand: Hand) -> None:
 
     replay(hand, named(ids[1]))
 
-    assert tuple(hand.lane_row()) == (2, 0, 2, 4)
+    assert hand.lane_row() == (2, 0, 2, 4)
     assert hand.rows("SELECT head_at = (SELECT min(received_at) FROM deliveries WHERE seq = 2) FROM lanes") == [(True,)]
 
 
@@ -234,7 +234,7 @@ def test_a_replay_of_what_held_its_lane_takes_its_place_again(hand: Hand) -> Non
 
     replay(hand)
 
-    assert tuple(hand.lane_row()) == (2, 0, 1, 2)
+    assert hand.lane_row() == (2, 0, 1, 2)
 
 
 def test_waiting_counts_what_was_delivered_and_what_was_parked_again(hand: Hand) -> None:
@@ -279,7 +279,10 @@ def test_two_replays_of_the_same_events_queue_each_of_them_once(hand: Hand, data
     with hand.store._engine.begin() as connection:
         connection.execute(sa.text("SELECT FROM lanes FOR NO KEY UPDATE"))
         second.start()
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'second person' AND wait_event_type = 'Lock'"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE application_name = 'second person' AND wait_event_type = 'Lock'"
+        )
         while not connection.execute(sa.text(waiting)).scalar_one():
             connection.execute(sa.text("SELECT pg_stat_clear_snapshot()"))
         connection.execute(sa.text("UPDATE deliveries SET state = 'queued', park_reason = NULL WHERE seq = 1"))
@@ -295,10 +298,10 @@ def test_two_replays_of_the_same_events_queue_each_of_them_once(hand: Hand, data
 def test_a_backfill_brings_stored_events_to_a_new_destination_in_order_and_only_once(hand: Hand) -> None:
     hand.partner()
     hand.destination()
-    hand.posted(3, type="order.paid")
-    hand.posted(2, type="refund")
+    hand.posted(3, kind="order.paid")
+    hand.posted(2, kind="refund")
     hand.subscribe(types=["order.*"])
-    hand.posted(1, type="order.paid")
+    hand.posted(1, kind="order.paid")
 
     with hand.store.begin() as connection:
         foretold = backfills.count(connection, "shop", "warehouse", backfills.Span())
@@ -311,7 +314,7 @@ def test_a_backfill_brings_stored_events_to_a_new_destination_in_order_and_only_
     assert hand.rows("SELECT seq, state::text, lane_key, replay_id FROM deliveries ORDER BY seq") == [
         (seq, "queued", 0, None) for seq in (1, 2, 3, 6)
     ]
-    assert tuple(hand.lane_row()) == (4, 0, 1, 6)
+    assert hand.lane_row() == (4, 0, 1, 6)
     assert hand.nudges() >= 2
 
 

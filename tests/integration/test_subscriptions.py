@@ -40,14 +40,14 @@ def test_what_was_accepted_before_unsubscribing_is_still_for_the_destination(han
 
 def test_new_types_make_a_new_version_and_the_same_ones_change_nothing(hand: Hand) -> None:
     hand.lane()
-    hand.post(type="order.paid")
+    hand.post(kind="order.paid")
 
     with hand.store.begin() as connection:
         changed = subscriptions.subscribe(connection, "shop", "warehouse", types=["refund"], actor=ACTOR)
     with hand.store.begin() as connection:
         again = subscriptions.subscribe(connection, "shop", "warehouse", types=["refund"], actor=ACTOR)
-    hand.post(type="order.paid")
-    hand.post(type="refund")
+    hand.post(kind="order.paid")
+    hand.post(kind="refund")
     hand.dispatch()
 
     assert (changed.outcome, again.outcome) == ("changed", "unchanged")
@@ -62,8 +62,8 @@ def test_a_glob_takes_in_postgresql_what_it_says(hand: Hand) -> None:
     taken = ["order.created", "order.", "order.a.b\nc", "abc", "a\nc", "100% (really) [x]\\^$|{1}+", "äöü"]
     refused = ["reorder.x", "orderXcreated", "Order.created", "ac", "abbc", "100% (really) [x]\\^$|{1}", "", "Ä"]
     for kind in taken + refused:
-        hand.post(type=kind)
-    hand.post(type=None)
+        hand.post(kind=kind)
+    hand.post(kind=None)
 
     hand.dispatch()
 
@@ -93,7 +93,9 @@ def test_an_event_accepted_while_somebody_subscribes_is_for_him_or_before_him(ha
         other = Hand(type(hand.store)(hand.store._engine.url.render_as_string(False)), hand.vault, hand.token)
         sender = threading.Thread(target=other.post)
         sender.start()
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
         while not connection.execute(sa.text(waiting)).scalar_one():
             connection.execute(sa.text("SELECT pg_stat_clear_snapshot()"))
         connection.commit()

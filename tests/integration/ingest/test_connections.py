@@ -180,6 +180,21 @@ async def test_a_sender_in_mid_upload_can_read_the_refusal(stand: Stand, framing
     assert stand.edge.held_bytes == 0
 
 
+def upload_blindly(port: int, request: bytes) -> bytes:
+    """As many clients do: sends everything first, then looks for an answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(request)
+        return connection.recv(4096)
+
+
+async def test_a_sender_that_reads_only_after_its_upload_can_read_the_refusal_too(stand: Stand) -> None:
+    request = head("/in/acme", "content-length: 6000000") + b"x" * 6_000_000
+
+    answer = await asyncio.to_thread(upload_blindly, stand.port, request)
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
 async def test_an_endless_chunked_upload_is_cut_soon_after_the_limit(stand: Stand) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
     answer = asyncio.create_task(read_answer(reader))
@@ -333,7 +348,9 @@ async def test_a_stop_lets_uploads_end_and_tells_the_rest_503(stand: Stand) -> N
         await asyncio.open_connection("127.0.0.1", stand.port)
 
 
-async def test_a_sender_that_leaves_before_the_answer_does_no_harm(stand: Stand) -> None:
+async def test_a_sender_that_leaves_before_the_answer_does_no_harm(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
     committed = asyncio.Event()
     release = asyncio.Event()
 
@@ -354,6 +371,7 @@ async def test_a_sender_that_leaves_before_the_answer_does_no_harm(stand: Stand)
     assert (await ask(stand.port, post("/in/acme", b"{}"))).status == 202
     while stand.edge.in_flight:
         await asyncio.sleep(0.01)
+    assert not caplog.records
 
 
 async def test_health_is_told_on_the_public_edge(stand: Stand) -> None:

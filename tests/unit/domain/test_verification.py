@@ -110,6 +110,18 @@ def test_a_thousand_signatures_cost_nothing() -> None:
     assert time.perf_counter() - began < 0.02  # hashing the body alone takes longer
 
 
+def test_more_signatures_than_anybody_rotates_are_not_looked_at() -> None:
+    good = dict(signed())[b"webhook-signature"]
+
+    assert judged(replaced(b"webhook-signature", b" ".join([b"v1,A"] * 31 + [good]))) is VERIFIED
+    assert judged(replaced(b"webhook-signature", b" ".join([b"v1,A"] * 32 + [good]))) is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!", "whpk_"])
+def test_a_secret_without_bytes_proves_nothing(secret: str) -> None:
+    assert judged(signed(secret=""), "standard", secret) is Reason.MISMATCH
+
+
 def test_while_secrets_rotate_each_of_them_proves_the_sender() -> None:
     new = "whsec_" + base64.b64encode(b"n" * 32).decode()
 

@@ -145,7 +145,7 @@ async def test_a_full_queue_refuses_at_once_and_takes_again_after_a_commit() -> 
     queued = [group.submit("a"), group.submit("b")]
 
     with pytest.raises(QueueFull):
-        group.submit("c")
+        _ = group.submit("c")
     assert group.depth == 3
 
     table.door.set()

@@ -1,0 +1,122 @@
+"""What the command line makes of words and numbers, without a database."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+
+from ops.cli import options, output, run, send
+from ops.cli.backlog import Slopes
+from ops.cli.errors import verdict
+from ops.settings import Bind
+from storage.errors import Conflict
+
+NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, UTC)
+
+
+def test_a_table_for_a_program_cuts_and_wraps_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 300
+    output.print_table(("NAME", "N", "AT"), [(long, 1, NOW), ("b", None, None)], "none")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == [long, "1", "2026-01-31T12:00:00.250Z"]
+    assert lines[2].split() == ["b", "-", "-"]
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_a_listing_of_any_length_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    for rows in ([], [{"n": 1}], [{"n": 1}, {"n": "ä"}]):
+        output.print_json_rows(iter(rows))
+        assert json.loads(capsys.readouterr().out) == rows
+
+
+def test_text_from_outside_moves_no_cursor_and_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("ERROR",), [("\x1b[31mred[/bold]\r\n",)], "none")
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "[/bold]" in told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(None, "-"), (4.4, "4s"), (119, "119s"), (180, "3m"), (7300, "2h"), (4e5, "5d")]
+)
+def test_an_age_is_told_in_one_unit(seconds: float | None, told: str) -> None:
+    assert output.age(seconds) == told
+
+
+def test_a_slope_is_measured_from_what_was_seen_before() -> None:
+    slopes = Slopes()
+    assert slopes.measure(0.0, {"a": 10}) == {}
+    assert slopes.measure(30.0, {"a": 20, "new": 5}) == {"a": 20.0}
+
+
+def test_a_secret_is_read_from_a_file_without_its_line_end(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text(" s3cret \n")
+    assert options.read_secret(f"@{tmp_path / 's'}") == " s3cret "
+    assert options.read_secret("plain") == "plain"
+    with pytest.raises(typer.BadParameter, match="cannot be read"):
+        options.read_secret("@/nowhere/at/all")
+
+
+def test_a_rate_of_none_lifts_the_limit() -> None:
+    assert options.optional_rate(options.rate_or_none("none")) is None
+    assert options.optional_rate(options.rate_or_none("2/s")) == 2.0
+
+
+def test_errors_are_one_line_whatever_they_hold() -> None:
+    assert verdict(Conflict("it is\ntaken")) == ("hookyard: it is taken", 1)
+    assert verdict(typer.Abort()) == ("hookyard: nothing was done", 1)
+    assert verdict(RuntimeError("a defect")) is None
+
+
+def test_help_of_every_command_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [
+        "up", "partner add", "partner edit", "destination add", "destination edit", "subscribe", "unsubscribe", "send",
+        "event list", "event show", "event body", "parked", "replay", "discard", "backfill", "backlog", "audit",
+        "migrate", "ingest", "worker", "jobs", "ops", "config", "doctor",
+    ]  # fmt: skip
+    for command in commands:
+        assert run([*command.split(), "--help"]) == 0
+        assert f"Usage: hookyard {command}" in capsys.readouterr().out
+
+
+def test_an_event_is_posted_to_ingest_and_its_refusal_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[httpx.Request] = []
+
+    def ingest(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if request.url.path == "/in/shop":
+            return httpx.Response(202, json={"event": "evt_1", "sequence": 1, "duplicate": False})
+        return httpx.Response(404, json={"detail": "no such partner"})
+
+    real = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **how: real(transport=httpx.MockTransport(ingest), **how))
+
+    answer = send._post("http://127.0.0.1:8080", "/in/shop", b"\x00", [("x-a", "1")])
+
+    assert answer["event"] == "evt_1"
+    assert (seen[0].content, seen[0].headers["x-a"]) == (b"\x00", "1")
+    with pytest.raises(send.NotAccepted, match="404 no such partner"):
+        send._post("http://127.0.0.1:8080", "/in/nobody", b"", [])
+
+
+def test_ingest_that_listens_everywhere_is_reached_on_this_machine() -> None:
+    assert send._base(Bind("0.0.0.0", 1)) == "http://127.0.0.1:1"
+    assert send._base(Bind("::", 1)) == "http://[::1]:1"
+    assert send._base(Bind("localhost", 1)) == "http://localhost:1"
+
+
+def test_a_sample_has_the_type_that_was_asked_for() -> None:
+    body, content_type = send._body(None, "order.paid", "msg_1")
+    assert content_type == "application/json"
+    assert json.loads(body)["type"] == "order.paid"
+
+
+def test_what_no_times_are_is_refused() -> None:
+    assert abs(options.moment("1h") - (datetime.now(UTC) - timedelta(hours=1))) < timedelta(minutes=1)
+    with pytest.raises(ValueError, match="no time"):
+        options.moment("yesterday")
