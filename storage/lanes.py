@@ -11,9 +11,9 @@ from uuid import UUID
 from domain.lifecycle import Delivery, ParkReason, State
 from storage.database import Connection
 
-DISPATCH = "SELECT * FROM dispatch(%s, %s::int[], %s::boolean[], %s)"
-READ_LANES = "SELECT * FROM read_lanes(%s::int[], %s::int[], %s::bigint[], %s)"
-READ_EVENTS = "SELECT * FROM read_events(%s::int[], %s::bigint[], %s::timestamptz[])"
+DISPATCH = "SELECT * FROM dispatch(%s, %b::int[], %b::boolean[], %s)"
+READ_LANES = "SELECT * FROM read_lanes(%b::int[], %b::int[], %b::bigint[], %s)"
+READ_EVENTS = "SELECT * FROM read_events(%b::int[], %b::bigint[], %b::timestamptz[])"
 UNDISPATCHED = """
 SELECT h.partner_id FROM partner_heads h
 JOIN partner_tails t ON t.partner_id = h.partner_id
@@ -37,13 +37,13 @@ RETURNING n.partner_id, n.destination_id
 """
 DRAIN_RATES = """
 UPDATE partner_tails t SET drain_per_second = r.rate
-FROM unnest(%s::int[], %s::float8[]) AS r (partner_id, rate) WHERE t.partner_id = r.partner_id
+FROM unnest(%b::int[], %b::float8[]) AS r (partner_id, rate) WHERE t.partner_id = r.partner_id
 """
 JOURNAL = """
 SELECT * FROM journal(
-    %s, %s::int[], %s::int[], %s::bigint[], %s::timestamptz[], %s::uuid[], %s::text[], %s::int[], %s::bigint[],
-    %s::text[], %s::boolean[], %s::smallint[], %s::text[], %s::int[], %s::int[], %s::int[], %s::text[], %s::text[],
-    %s::bytea[], %s::int[], %s::int[], %s::bigint[], %s::timestamptz[], %s::uuid[], %s::int[])
+    %s, %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::text[], %b::int[], %b::bigint[],
+    %b::text[], %b::boolean[], %b::smallint[], %b::text[], %b::int[], %b::int[], %b::int[], %b::text[], %b::text[],
+    %b::bytea[], %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::int[])
 """
 
 LaneKey = tuple[int, int]  # (partner id, destination id)

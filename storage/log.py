@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from storage.database import Connection
+from storage.errors import StorageUnavailable
 from storage.groupcommit import GroupCommit
 
 Status = Literal["stored", "repeat", "backlog_full", "rate_limited", "unknown_partner"]
@@ -16,7 +17,7 @@ CAPACITY = 10_000
 CAPACITY_BYTES = 128 << 20
 
 ACCEPT = (
-    "SELECT * FROM accept(%s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s)"
+    "SELECT * FROM accept(%b::int[], %b::bytea[], %b::text[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %s)"
 )
 
 
@@ -74,7 +75,10 @@ class Log:
 
     async def ping(self) -> None:
         """Asks the database whether a new event could be stored. Raises: StorageUnavailable."""
-        await self._connection.fetch("SELECT pg_is_in_recovery(), current_setting('transaction_read_only')")
+        ((read_only,),) = await self._connection.fetch("SELECT current_setting('transaction_read_only') = 'on'")
+        if read_only:
+            await self._connection.close()  # a standby, or a server about to go: `available` must not say otherwise
+            raise StorageUnavailable("database: it is read-only")
 
     async def close(self) -> None:
         """What was submitted is answered, the connection closed."""

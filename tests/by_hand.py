@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -148,6 +149,15 @@ class Hand:
         for seq in map(_seq, ids):
             self.sql(f"UPDATE deliveries SET {change} WHERE seq = :seq AND state IN ('queued', 'delivering')", seq=seq)
             self.sql("UPDATE lanes SET waiting = waiting - 1")
+
+
+def somebody_waits_for_a_lock(connection: sa.Connection) -> None:
+    """Returns when a session of this database waits for a lock that another holds."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    deadline = time.monotonic() + 10
+    while not connection.execute(sa.text(waiting)).scalar_one():
+        assert time.monotonic() < deadline, "nobody waits for a lock"
+        connection.execute(sa.text("SELECT pg_stat_clear_snapshot()"))
 
 
 def _seq(event: str) -> int:

@@ -137,7 +137,7 @@ class Jobs:
 
     def _work(self) -> None:
         """Round after round: what is due is enqueued, what is enqueued is done. Raises: RedisError when it is away."""
-        with _rq(self._config.redis_url) as (queue, worker):
+        with rq_on(self._config.redis_url) as (queue, worker):
             worker.register_birth()
             seen_at = time.monotonic()
             while not self._stop.is_set():
@@ -237,7 +237,7 @@ def do(name: str, slot: int) -> int:
 
 
 @contextlib.contextmanager
-def _rq(redis_url: str) -> Iterator[tuple[Queue, Any]]:
+def rq_on(redis_url: str) -> Iterator[tuple[Queue, Any]]:
     """The queue and a worker of it, on one connection. Raises: RedisError."""
     os.environ.setdefault("RQ_KEY_PREFIX", KEYS)  # rq reads it when it is imported, and nowhere else
     from redis import Redis

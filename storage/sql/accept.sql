@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION accept(
     p_partners int[], p_digests bytea[], p_types text[], p_keys bigint[], p_headers bytea[], p_queries bytea[],
     p_bodies bytea[], p_window interval
 ) RETURNS TABLE (ord int, status text, seq bigint, received_at timestamptz, conflict boolean, retry_after int)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     moment timestamptz;

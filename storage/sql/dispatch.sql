@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION dispatch(p_token uuid, p_partners int[], p_copies boo
 RETURNS TABLE (
     partner_id int, seq bigint, received_at timestamptz, type text, headers bytea, body bytea,
     lanes int[], previous bigint[], lane_keys bigint[]
-) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM hold_lease(p_token);

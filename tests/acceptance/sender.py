@@ -22,7 +22,7 @@ class Accepted:
     id: str
     sequence: int
     body: bytes
-    type: str = ""
+    kind: str = ""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Sender:
             await self.close()
         return answer
 
-    async def send(self, body: bytes, *headers: str, type: str = "") -> Accepted:
+    async def send(self, body: bytes, *headers: str, kind: str = "") -> Accepted:
         """One POST that is answered 202. A partner made just now may not be known yet: a 404 has stored nothing."""
         deadline = time.monotonic() + KNOWN_SECONDS
         headers = headers or (JSON,)
@@ -60,7 +60,7 @@ class Sender:
         assert answer.status == 202, answer
         told = answer.json
         assert told["duplicate"] is False, told
-        self.accepted.append(Accepted(self.partner, told["event"], told["sequence"], body, type))
+        self.accepted.append(Accepted(self.partner, told["event"], told["sequence"], body, kind))
         return self.accepted[-1]
 
     async def insist(self, body: bytes, identity: str, seconds: float = 30) -> Accepted:

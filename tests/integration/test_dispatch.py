@@ -147,9 +147,9 @@ async def test_each_version_of_a_subscription_counts_for_its_own_events(pipeline
 async def test_an_event_without_a_type_is_for_those_who_take_every_type(pipeline: Pipeline, owner: Owner) -> None:
     shop = pipeline.lane()
     pipeline.destination("orders")
-    pipeline.subscribe(destination="orders", types=["*"])
+    pipeline.subscribe(destination="orders", types=["*.*"])
     await pipeline.post(shop)
-    await pipeline.post(shop, type="anything")
+    await pipeline.post(shop, type="order.made")
 
     events = await owner.dispatch(shop.id)
 

@@ -15,7 +15,7 @@ from storage.events import Filter
 from storage.replays import Selection
 from storage.requests import Counts
 from storage.transactions import Store
-from tests.by_hand import ACTOR, Hand
+from tests.by_hand import ACTOR, Hand, somebody_waits_for_a_lock
 
 PARKED = Selection()
 
@@ -279,12 +279,7 @@ def test_two_replays_of_the_same_events_queue_each_of_them_once(hand: Hand, data
     with hand.store._engine.begin() as connection:
         connection.execute(sa.text("SELECT FROM lanes FOR NO KEY UPDATE"))
         second.start()
-        waiting = (
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE application_name = 'second person' AND wait_event_type = 'Lock'"
-        )
-        while not connection.execute(sa.text(waiting)).scalar_one():
-            connection.execute(sa.text("SELECT pg_stat_clear_snapshot()"))
+        somebody_waits_for_a_lock(connection)
         connection.execute(sa.text("UPDATE deliveries SET state = 'queued', park_reason = NULL WHERE seq = 1"))
         connection.execute(sa.text("UPDATE lanes SET waiting = waiting + 1"))
     second.join()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-import sqlalchemy as sa
 
 from storage import destinations, subscriptions
 from storage.errors import Conflict, Invalid, NotFound
-from tests.by_hand import ACTOR, Hand
+from tests.by_hand import ACTOR, Hand, somebody_waits_for_a_lock
 
 
 def test_a_destination_receives_what_is_accepted_after_it_was_subscribed(hand: Hand) -> None:
@@ -93,11 +92,7 @@ def test_an_event_accepted_while_somebody_subscribes_is_for_him_or_before_him(ha
         other = Hand(type(hand.store)(hand.store._engine.url.render_as_string(False)), hand.vault, hand.token)
         sender = threading.Thread(target=other.post)
         sender.start()
-        waiting = (
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        while not connection.execute(sa.text(waiting)).scalar_one():
-            connection.execute(sa.text("SELECT pg_stat_clear_snapshot()"))
+        somebody_waits_for_a_lock(connection)
         connection.commit()
         sender.join()
     other.store.close()

@@ -1,0 +1,220 @@
+"""Several workers: fair shares, hand-overs, and what is made while they run (promises P5, P6)."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from storage import lanes
+from storage.errors import StorageUnavailable
+from tests.owner import Elsewhere
+from tests.pipeline import Pipeline, Running
+from tests.sink import Request, overlaps
+
+SHARES = "SELECT count(*) FROM shards WHERE owner IS NOT NULL GROUP BY owner ORDER BY 1"
+
+
+async def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def owned(running: Running) -> int:
+    tenure = running.worker._tenure
+    return len(tenure.epochs) if tenure is not None else 0
+
+
+async def shares(pipeline: Pipeline, *expected: int, seconds: float = 10) -> None:
+    await until(lambda: [n for (n,) in pipeline.sql(SHARES)] == list(expected), seconds)
+
+
+async def kill(running: Running) -> None:
+    """As by SIGKILL: nothing is drained, recorded or given back."""
+    running.task.cancel()
+    await asyncio.wait([running.task])
+
+
+async def test_workers_share_fairly_as_they_come_and_go(pipeline: Pipeline) -> None:
+    shops = [pipeline.partner(f"shop-{n}") for n in range(12)]
+    pipeline.destination()
+    for shop in shops:
+        pipeline.subscribe(shop.name)
+    posted = 0
+
+    async def post() -> None:
+        nonlocal posted
+        for shop in shops:
+            await pipeline.post(shop, 5)
+        posted += 5
+
+    first = pipeline.start_worker("w1")
+    await shares(pipeline, 64)
+    await post()
+    pipeline.start_worker("w2")
+    await shares(pipeline, 32, 32)
+    await post()
+    third = pipeline.start_worker("w3")
+    await until(lambda: max((n for (n,) in pipeline.sql(SHARES)), default=64) == 22)
+    await post()
+    await first.finish()
+    await shares(pipeline, 32, 32)
+    await post()
+    await kill(third)
+    await post()
+    await shares(pipeline, 64)
+    await pipeline.settled()
+
+    for shop in shops:
+        mine = [request for request in pipeline.sink.requests if request.partner == shop.name]
+        first_arrivals = list(dict.fromkeys(request.sequence for request in mine))
+        assert first_arrivals == list(range(1, posted + 1))
+        assert overlaps(mine) == []
+
+
+async def test_a_graceful_hand_over_delivers_nothing_twice(pipeline: Pipeline) -> None:
+    shops = [pipeline.partner(f"shop-{n}") for n in range(8)]
+    pipeline.destination()
+    for shop in shops:
+        pipeline.subscribe(shop.name)
+    first = pipeline.start_worker("w1")
+    await until(lambda: owned(first) == 64)
+
+    await asyncio.gather(*(pipeline.post(shop, 60) for shop in shops))
+    pipeline.start_worker("w2")
+    await shares(pipeline, 32, 32)
+    await first.finish()
+    await pipeline.settled()
+
+    assert len(pipeline.sink.requests) == 8 * 60
+    assert pipeline.sql("SELECT DISTINCT outcome FROM attempts") == [("success",)]
+
+
+async def test_a_shard_is_not_handed_over_while_an_attempt_of_it_is_in_flight(pipeline: Pipeline) -> None:
+    shops = [pipeline.partner(f"shop-{n}") for n in range(6)]
+    pipeline.destination(timeout=timedelta(seconds=20))
+    for shop in shops:
+        pipeline.subscribe(shop.name)
+    answer = asyncio.Event()
+
+    async def slow(request: Request) -> int:
+        await answer.wait()
+        return 200
+
+    pipeline.sink.default["/"] = slow
+    first = pipeline.start_worker("w1")
+    await until(lambda: owned(first) == 64)
+    for shop in shops:
+        await pipeline.post(shop, 2)
+    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 6)
+
+    second = pipeline.start_worker("w2")
+    await until(lambda: owned(second) > 0)
+    busy = {shop.shard for shop in shops}
+    tenure = second.worker._tenure
+    assert tenure is not None
+    assert not busy & set(tenure.epochs)
+
+    answer.set()
+    await pipeline.settled()
+    assert len(pipeline.sink.requests) == 12
+
+
+async def test_what_is_made_while_a_worker_runs_is_effective_at_once(pipeline: Pipeline) -> None:
+    """The first event may come before the worker has heard of its partner."""
+    running = pipeline.start_worker()
+    await until(lambda: owned(running) == 64)
+
+    for n in range(3):
+        shop = pipeline.lane(f"shop-{n}", f"warehouse-{n}")
+        await pipeline.post(shop)
+
+    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 3, seconds=4)
+    await pipeline.settled()
+
+
+async def test_a_worker_that_lost_its_lease_begins_again(pipeline: Pipeline) -> None:
+    shop = pipeline.lane()
+    running = pipeline.start_worker()
+    await pipeline.post(shop, 3)
+    await pipeline.settled()
+    before = running.worker._tenure
+
+    pipeline.sql("UPDATE workers SET fenced = true")
+    await pipeline.post(shop, 3)
+    await pipeline.settled()
+
+    assert running.worker._tenure is not before
+    assert pipeline.sink.sequences() == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_stop_begins_nothing_more_and_leaves_nothing_behind(pipeline: Pipeline) -> None:
+    shop = pipeline.lane()
+
+    async def slow(request: Request) -> int:
+        await asyncio.sleep(0.1)
+        return 200
+
+    pipeline.sink.default["/"] = slow
+    running = pipeline.start_worker()
+    await pipeline.post(shop, 300)
+    await pipeline.sink.until(lambda: len(pipeline.sink.requests) >= 3)
+
+    seen = len(pipeline.sink.requests)
+    async with asyncio.timeout(3):
+        await running.finish()
+
+    assert len(pipeline.sink.requests) <= seen + 1
+    assert pipeline.sql("SELECT count(*) FROM workers") == [(0,)]
+    assert pipeline.sql("SELECT in_flight FROM lanes") == [(0,)]
+    assert pipeline.sql("SELECT count(*) FROM deliveries WHERE state = 'delivering'") == [(0,)]
+
+
+async def test_an_attempt_that_outlasts_the_stop_is_interrupted_and_queued_again(pipeline: Pipeline) -> None:
+    shop = pipeline.lane(timeout=timedelta(seconds=60))
+
+    async def hang(request: Request) -> int:
+        await asyncio.Event().wait()
+        return 200
+
+    pipeline.sink.steps["/"] += [hang]
+    running = pipeline.start_worker(drain_seconds=0.2)
+    await pipeline.post(shop)
+    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 1)
+
+    await running.finish()
+
+    assert pipeline.sql("SELECT number, outcome FROM attempts") == [(1, "interrupted")]
+    assert pipeline.sql("SELECT state::text, attempts, failures FROM deliveries") == [("queued", 1, 0)]
+    pipeline.start_worker("w2")
+    await pipeline.settled()
+    assert [request.attempt for request in pipeline.sink.requests] == [1, 2]
+
+
+async def test_shards_whose_lanes_could_not_be_read_are_not_forgotten(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere
+) -> None:
+    """The lease came through, the database went away before its lanes were read."""
+    shop = pipeline.lane()
+    await pipeline.post(shop)
+    first = pipeline.start_worker("w1")
+    await pipeline.settled()
+    await first.finish()
+    pipeline.sql("UPDATE deliveries SET state = 'queued'")
+    pipeline.sql("UPDATE lanes SET waiting = 1, head_seq = 1")
+    real, failures = lanes.open_lanes, 0
+
+    async def open_lanes(*given: Any) -> Any:
+        nonlocal failures
+        if not failures:
+            failures += 1
+            raise StorageUnavailable("away")
+        return await real(*given)
+
+    monkeypatch.setattr(lanes, "open_lanes", open_lanes)
+    pipeline.start_worker("w2")
+
+    await pipeline.settled()
+    assert (failures, pipeline.sink.sequences()) == (1, [1, 1])
