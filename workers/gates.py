@@ -42,7 +42,7 @@ class Gates:
             spawn,
             on_change,
         )
-        self._asking: set[int] = set()
+        self._asking: dict[int, asyncio.Event] = {}  # set when the breaker's state has changed meanwhile
         self._clock = (0.0, datetime.fromtimestamp(0, UTC))  # this loop's time, and the database's at that moment
 
     def now(self) -> datetime:
@@ -84,13 +84,16 @@ class Gates:
     def want_probe(self, turnstile: Turnstile) -> None:
         """A lane waits behind a breaker: a probe is asked for when the reset time is over."""
         if turnstile.id not in self._asking:
-            self._asking.add(turnstile.id)
-            self._spawn(self._ask_for_probe(turnstile))
+            changed = self._asking[turnstile.id] = asyncio.Event()
+            self._spawn(self._ask_for_probe(turnstile, changed))
 
-    async def _ask_for_probe(self, turnstile: Turnstile) -> None:
+    async def _ask_for_probe(self, turnstile: Turnstile, changed: asyncio.Event) -> None:
         try:
             due = turnstile.breaker.probe_at
-            await asyncio.sleep(max(0.02, (due - self.now()).total_seconds()) if due is not None else 0.1)
+            seconds = max(0.02, (due - self.now()).total_seconds()) if due is not None else 0.1
+            # A probe under way is due to be taken over only after its whole budget; once it has failed, far sooner.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), seconds)
             destination = self._find(turnstile.id)
             due = turnstile.breaker.probe_at
             if destination is None or due is None or due > self.now() or not turnstile.lanes:
@@ -101,7 +104,7 @@ class Gates:
                 self._follow(turnstile, row)
                 turnstile.probe = token
         finally:
-            self._asking.discard(turnstile.id)
+            del self._asking[turnstile.id]
             self._turns.wake(turnstile)
 
     async def _end_probe(self, turnstile: Turnstile, token: UUID, verdict: Verdict) -> None:
@@ -124,6 +127,8 @@ class Gates:
         turnstile.breaker.observe(row)
         if turnstile.breaker.row.state != before:
             self._on_change(turnstile.id, turnstile.breaker.row.state)
+            if (asking := self._asking.get(turnstile.id)) is not None:
+                asking.set()
             self._turns.wake(turnstile)
 
 

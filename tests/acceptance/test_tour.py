@@ -41,10 +41,11 @@ class Terminal:
 
     def run(self, block: str) -> str:
         """What the block printed, on either stream."""
-        assert self._shell.stdin and self._shell.stdout
+        assert self._shell.stdin
+        assert self._shell.stdout
         self._shell.stdin.write(f"{block}\necho '--- done ---'\n")
         self._shell.stdin.flush()
-        lines = []
+        lines: list[str] = []
         for line in self._shell.stdout:
             if line == "--- done ---\n":
                 return "".join(lines)
@@ -111,10 +112,10 @@ def test_the_tour_of_the_readme_works_as_it_is_printed(
 ) -> None:
     port = free_port()
     steps = printed_steps(port, folder)
-    assert [what for what, _ in steps] == [
-        "up", "receiver", "commands", "commands", "stop the receiver", "commands", "commands", "receiver again", "commands",
+    assert [what for what, _ in steps if what != "commands"] == [
+        "up", "receiver", "stop the receiver", "receiver again"
     ]  # fmt: skip
-    blocks = iter([block for what, block in steps if what == "commands"])
+    first, twice, broken, later, repaired = (block for what, block in steps if what == "commands")
 
     def receive(block: str) -> Background:
         receiver = Background(block, folder, environment)
@@ -126,24 +127,25 @@ def test_the_tour_of_the_readme_works_as_it_is_printed(
     up = Background("exec .venv/bin/hookyard up", folder, environment | binds)  # what `make run` ends in
     running.append(up)
     until(lambda: "hookyard ready" in up.output, READY_SECONDS, "hookyard ready", lambda: up.output)
-    receiver = receive(steps[1][1])
+    receiver = receive(dict(steps)["receiver"])
     with contextlib.closing(Terminal(folder, environment)) as terminal:
-        story = terminal.run(next(blocks))
+        story = terminal.run(first)
         assert re.search(r"accepted evt_\w+ as sequence 1\n", story)
         assert re.search(r"^to orders: delivered\n.*\n +1 .* 200 +success$", story, re.MULTILINE)
         assert re.search(r"^1 attempt 1 \{", receiver.output, re.MULTILINE)
 
-        assert terminal.run(next(blocks)).count("as sequence 2") == 2
+        assert terminal.run(twice).count("as sequence 2") == 2
 
         receiver.interrupt()
-        assert re.search(r"^ +orders +2 .*retry due", terminal.run(next(blocks)), re.MULTILINE)
+        waits = terminal.run(broken)  # on a slow machine the breaker may be open by now
+        assert re.search(r"^ +orders +[12] .*(retry due|breaker open)", waits, re.MULTILINE), waits
 
-        trouble = terminal.run(next(blocks))
-        assert re.search(r" orders +3 .* attempts_exhausted ", trouble)
-        assert re.search(r"^ +orders +1 .* open .*breaker open, probe due in", trouble, re.MULTILINE)
+        trouble = terminal.run(later)
+        assert re.search(r" orders +3 .* attempts_exhausted ", trouble), trouble
+        assert re.search(r"^ +orders +1 .* open .*breaker open, probe due", trouble, re.MULTILINE), trouble
 
-        receiver = receive(steps[7][1])
-        assert "1 delivery delivered, 0 parked again" in terminal.run(next(blocks))
+        receiver = receive(dict(steps)["receiver again"])
+        assert "1 delivery delivered, 0 parked again" in terminal.run(repaired)
         until(lambda: terminal.run("hookyard event list").count(" delivered ") == 4, BLOCK_SECONDS, "all delivered")
         assert re.findall(r"^(\d attempt \d) ", receiver.output, re.MULTILINE) in (
             ["4 attempt 3", "3 attempt 4"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -205,16 +206,29 @@ async def test_without_the_database_it_is_not_ready_but_lives_and_counts(own_ser
 async def test_a_database_that_hangs_holds_up_neither_an_answer_nor_the_end(own_servers: Servers) -> None:
     url = own_servers.url_of("hookyard")
     migrate(url)
-    own_servers.postgres_process.send_signal(signal.SIGSTOP)
+    frozen: list[int] = []
     try:
         async with running(url) as client:
+            await asyncio.gather(client.get("/health/ready"), client.get("/metrics"))  # connections are open now
+            frozen = _frozen(own_servers.postgres_process.pid)
+            await asyncio.sleep(1.1)  # answers are kept a second
+
             async with asyncio.timeout(8):
                 ready, metrics = await asyncio.gather(client.get("/health/ready"), client.get("/metrics"))
     finally:
-        own_servers.postgres_process.send_signal(signal.SIGCONT)
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
 
     assert ready.status_code == 503
     assert numbers(metrics.text)["hookyard_database_up"] == 0
+
+
+def _frozen(pid: int) -> list[int]:
+    """The process and its children, none of which does anything any more."""
+    family = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    for member in family:
+        os.kill(member, signal.SIGSTOP)
+    return family
 
 
 # --- metrics ------------------------------------------------------------------------------------------
