@@ -94,6 +94,11 @@ def write_servers(data_dir: Path, servers: ServersFile) -> None:
     _write_private(data_dir / "servers.json", json.dumps(asdict(servers), indent=1) + "\n")
 
 
+def has_lost_its_key(data_dir: Path) -> bool:
+    """Whether servers have run on this data directory, but the key that was generated with them is gone."""
+    return (data_dir / "servers.json").exists() and not (data_dir / "master.key").exists()
+
+
 def master_key(data_dir: Path) -> str:
     """The generated key, made at the first call."""
     text = _generated(data_dir / "master.key", lambda: base64.b64encode(secrets.token_bytes(32)).decode())

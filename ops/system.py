@@ -32,6 +32,11 @@ def choose_servers(settings: Settings) -> System:
     """The system of these settings; its embedded servers exist but do not run. Raises CannotStart."""
     if settings.database_url and not settings.master_key:
         raise CannotStart("HOOKYARD_MASTER_KEY is not set: with a database of your own it must be (base64 of 32 bytes)")
+    if not settings.master_key and datadir.has_lost_its_key(settings.data_dir):
+        raise CannotStart(
+            f"{settings.data_dir / 'master.key'} is missing, and the secrets stored here cannot be read without it:"
+            " restore it, or set HOOKYARD_MASTER_KEY"
+        )
     embedded, notes = _embedded(settings)
     urls = {server.name: server.url for server in embedded}
     networks, warning = _networks(settings)

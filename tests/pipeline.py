@@ -74,7 +74,10 @@ class Pipeline:
         )
         registry = CollectorRegistry()
         worker = Worker(
-            config, registry, lambda verify, given: frozenset(), lambda d, why: destinations.suspend(self.store, d, why) and None
+            config,
+            registry,
+            lambda verify, given: frozenset(),
+            lambda d, why: destinations.suspend(self.store, d, why) and None,
         )
         stop = asyncio.Event()
         running = Running(worker, stop, asyncio.create_task(worker.run(stop)), registry)
@@ -118,6 +121,20 @@ class Pipeline:
             result = connection.execute(sa.text(query), values)
             return [tuple(row) for row in result] if result.returns_rows else []
 
+    async def until_sql(
+        self, query: str, rows: list[tuple[Any, ...]], seconds: float = 10, steady_seconds: float = 0
+    ) -> None:
+        """The query answers these rows, for so long without a break."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        async with asyncio.timeout(seconds):
+            while True:
+                if self.sql(query) != rows:
+                    since = loop.time()
+                elif loop.time() - since >= steady_seconds:
+                    return
+                await asyncio.sleep(0.02)
+
     async def settled(self, seconds: float = 15) -> None:
         """Everything accepted is dispatched, and nothing is queued or delivering."""
         query = """SELECT (SELECT coalesce(sum(h.last_seq - t.cursor), 0) FROM partner_heads h JOIN partner_tails t USING (partner_id))
@@ -134,7 +151,9 @@ async def running_pipeline(database_url: str, redis_url: str) -> AsyncIterator[P
     async with listening_sink() as sink:
         store, vault = Store(database_url), Vault([key])
         announcer = Announcer(redis_url, Keys(_incarnation(store)))
-        pipeline = Pipeline(database_url, redis_url, sink, store, vault, key, Log(database_url, announce=announcer.announce))
+        pipeline = Pipeline(
+            database_url, redis_url, sink, store, vault, key, Log(database_url, announce=announcer.announce)
+        )
         try:
             yield pipeline
         finally:

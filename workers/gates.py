@@ -6,7 +6,7 @@ The row is the truth (storage/gates.py); what is kept here saves asking it befor
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -43,6 +43,7 @@ class Gates:
             on_change,
         )
         self._asking: dict[int, asyncio.Event] = {}  # set when the breaker's state has changed meanwhile
+        self._opening: set[int] = set()  # breakers that are being opened here: the poll must not close them again
         self._clock = (0.0, datetime.fromtimestamp(0, UTC))  # this loop's time, and the database's at that moment
 
     def now(self) -> datetime:
@@ -56,11 +57,9 @@ class Gates:
         self._clock = (asyncio.get_running_loop().time(), moment)
         turnstiles = self._turns.turnstiles
         doubtful = [turnstile.id for turnstile in turnstiles.values() if turnstile.breaker.row.state != "closed"]
-        for destination_id, state, opened, token, until, closed, version in await gates.read(
-            self._connection, doubtful
-        ):
-            row = Row(cast(breakers.State, state), opened, token, until, closed, version)
-            self._follow(self._turns.turnstile(destination_id), row)
+        for destination_id, row in (await self._stored(doubtful)).items():
+            if destination_id not in self._opening:
+                self._follow(self._turns.turnstile(destination_id), row)
 
     def observe(self, turnstile: Turnstile, verdict: Verdict, probe: UUID | None) -> None:
         """What an attempt's end says of the destination."""
@@ -74,12 +73,33 @@ class Gates:
             self._spawn(self._save_opening(turnstile, row))
 
     async def _save_opening(self, turnstile: Turnstile, row: Row) -> None:
-        """The row is stored, or somebody else's is followed: what is believed here does not differ from it for ever."""
-        while turnstile.breaker.row is row:
-            with contextlib.suppress(StorageUnavailable):
-                await gates.change(self._connection, _values(turnstile, row))
-                return
-            await asyncio.sleep(AGAIN_SECONDS)
+        """The stored breaker is open: by this evidence, or by somebody else's.
+
+        The version known here may be old (a closed breaker is not polled), so whoever loses reads and tries again.
+        """
+        self._opening.add(turnstile.id)
+        try:
+            while turnstile.breaker.row is row:
+                try:
+                    if await gates.change(self._connection, _values(turnstile, row)):
+                        return
+                    stored = (await self._stored([turnstile.id]))[turnstile.id]
+                    if stored.state != "closed":
+                        self._follow(turnstile, stored)
+                        return
+                    row = breakers.opened(stored, self.now())
+                    self._follow(turnstile, row)
+                except StorageUnavailable:
+                    await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            self._opening.discard(turnstile.id)
+
+    async def _stored(self, also: Collection[int]) -> dict[int, Row]:
+        """The rows of breakers that are not closed, and of these destinations. Raises: StorageUnavailable."""
+        return {
+            destination_id: Row(cast(breakers.State, state), opened, token, until, closed, version)
+            for destination_id, state, opened, token, until, closed, version in await gates.read(self._connection, also)
+        }
 
     def want_probe(self, turnstile: Turnstile) -> None:
         """A lane waits behind a breaker: a probe is asked for when the reset time is over."""

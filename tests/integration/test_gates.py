@@ -1,0 +1,22 @@
+"""A breaker opens in the stored row whatever version a worker believes it to have."""
+
+from datetime import timedelta
+
+from storage import destinations
+from tests.pipeline import ACTOR, Pipeline
+
+
+async def test_a_breaker_whose_row_has_moved_on_still_opens_and_stays_open(pipeline: Pipeline) -> None:
+    shop = pipeline.lane(breaker_failures=3, breaker_reset=timedelta(seconds=60), max_attempts=50)
+    pipeline.sink.default["/"] = 500
+    for _ in range(3):
+        with pipeline.store.begin() as connection:
+            destinations.reset_breaker(connection, "warehouse", actor=ACTOR)
+    pipeline.start_worker()
+
+    await pipeline.post(shop)
+    await pipeline.until_sql("SELECT breaker FROM gates", [("open",)])
+    before = len(pipeline.sink.requests)
+    await pipeline.until_sql("SELECT breaker FROM gates", [("open",)], steady_seconds=1.5)
+
+    assert len(pipeline.sink.requests) == before == 3
