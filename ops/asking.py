@@ -18,6 +18,7 @@ from storage.errors import BadData, StorageUnavailable
 
 Answer = TypeVar("Answer")
 
+ASKING = "asking"  # the threads' name
 FRESH_SECONDS = 1.0
 SHARE = 10  # an answer that took long is kept so many times as long: asking costs the database a tenth of its time
 
@@ -44,7 +45,7 @@ async def in_daemon_thread(work: Callable[[], Answer]) -> Answer:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, answer, problem)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run, name=ASKING, daemon=True).start()
     return await future
 
 

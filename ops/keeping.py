@@ -28,8 +28,8 @@ StopSignals = Sequence[tuple[signal.Signals, float]]
 
 @dataclass(slots=True)
 class Child:
-    """One process to keep. `start` may raise StillRunning or OSError, and is then tried again. `ended` is called after
-    each of its ends but the last."""
+    """One process to keep. `start` may raise StillRunning or OSError, and is then tried again. `ended` is told of each
+    end that was not asked for."""
 
     name: str
     start: Callable[[], subprocess.Popen[bytes]]

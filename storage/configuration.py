@@ -14,6 +14,7 @@ from typing import Any
 from domain.destinations import Destination
 from domain.partners import Partner
 from storage.database import Connection
+from storage.ending import end
 from storage.secrets import (
     DESTINATION_HEADERS,
     DESTINATION_SECRET,
@@ -90,8 +91,7 @@ class Configuration:
     async def close(self) -> None:
         """Polling has ended."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end([self._task])
         await self._connection.close()
 
     @property

@@ -16,7 +16,7 @@ from domain.headers import BadHeader, configured
 from domain.lifecycle import ParkReason
 from domain.signatures import BadSecret, key_of, secret_of
 from domain.urls import BadURL, parse, redact
-from domain.values import format_duration, parse_name
+from domain.values import format_duration, is_name, parse_name
 from storage import audit
 from storage.errors import Conflict, Invalid, NotFound
 from storage.parking import park_waiting
@@ -126,7 +126,7 @@ def listed(connection: sa.Connection, vault: Vault) -> list[Destination]:
 def show(connection: sa.Connection, vault: Vault, name: str) -> Destination:
     """The destination of this name. Raises: NotFound, CannotOpen."""
     query = _select().where(destinations.c.name == name, destinations.c.removed_at.is_(None))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(query).one_or_none() if is_name(name) else None
     if row is None:
         raise NotFound(f"no destination {name[:70]!r}")
     return _seen(row, vault)
@@ -144,7 +144,8 @@ def find(connection: sa.Connection, name: str, *, lock: bool = False) -> Found:
     """The destination of this name, its row locked against other changes on request. Raises: NotFound."""
     query = sa.select(destinations.c.id, destinations.c.state)
     query = query.where(destinations.c.name == name, destinations.c.removed_at.is_(None))
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    query = query.with_for_update(key_share=True) if lock else query
+    row = connection.execute(query).one_or_none() if is_name(name) else None
     if row is None:
         raise NotFound(f"no destination {name[:70]!r}")
     return Found(*row)
@@ -152,7 +153,8 @@ def find(connection: sa.Connection, name: str, *, lock: bool = False) -> Found:
 
 def ids_named(connection: sa.Connection, name: str) -> list[int]:
     """Every one that has or had this name: what a removed one left stays findable by it. Raises: NotFound."""
-    found = list(connection.scalars(sa.select(destinations.c.id).where(destinations.c.name == name)))
+    query = sa.select(destinations.c.id).where(destinations.c.name == name)
+    found = list(connection.scalars(query)) if is_name(name) else []
     if not found:
         raise NotFound(f"no destination {name[:70]!r}")
     return found

@@ -107,9 +107,9 @@ CASE WHEN e.seq > t.cursor THEN 'received' ELSE {BY_RANK}[coalesce((
 # What an index can tell about a state, before it is computed for a row.
 NARROWED = {
     "received": "e.seq > t.cursor",
-    "queued": "e.seq >= (SELECT min(head_seq) FROM lanes l WHERE l.partner_id = e.partner_id AND l.waiting > 0)",
-    "delivering": "e.seq >= (SELECT min(head_seq) FROM lanes l WHERE l.partner_id = e.partner_id AND l.waiting > 0)",
-    "parked": "e.seq IN (SELECT k.seq FROM parked k WHERE k.partner_id = e.partner_id)",
+    "queued": "e.seq >= (SELECT min(head_seq) FROM lanes l WHERE l.partner_id = h.partner_id AND l.waiting > 0)",
+    "delivering": "e.seq >= (SELECT min(head_seq) FROM lanes l WHERE l.partner_id = h.partner_id AND l.waiting > 0)",
+    "parked": "e.seq IN (SELECT k.seq FROM parked k WHERE k.partner_id = h.partner_id)",
 }
 OLDER = """
 (e.received_at, e.partner_id, e.seq) < (:before_at, :before_partner, :before_seq) AND e.received_at <= :before_at

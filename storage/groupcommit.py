@@ -43,7 +43,7 @@ class GroupCommit(Generic[Item, Answer]):
         self._bytes = 0
         self._flying = 0
         self._flight: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closed = self._abandoned = False
 
     @property
     def depth(self) -> int:
@@ -74,13 +74,13 @@ class GroupCommit(Generic[Item, Answer]):
 
     def abandon(self) -> None:
         """What is queued or in the running commit is refused, whatever becomes of it; nothing more is taken."""
-        self._closed = True
+        self._closed = self._abandoned = True
         if self._flight is not None:
             self._flight.cancel()
 
     async def _fly(self) -> None:
         try:
-            while self._queue:
+            while self._queue and not self._abandoned:
                 # Whoever submits in this turn of the loop comes along: an outcome and its lane's next claim, for one.
                 await asyncio.sleep(0)
                 batch = [self._queue.popleft() for _ in range(min(self._max_batch, len(self._queue)))]
@@ -119,7 +119,7 @@ class GroupCommit(Generic[Item, Answer]):
                     future.set_result(answer)
 
     def _refuse_rest(self) -> None:
-        """Only after a cancelled flight is anything left here."""
+        """Only after an abandoned flight is anything left here."""
         rest = list(self._queue)
         self._queue.clear()
         self._bytes = 0 if not self._flying else self._bytes

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
 from domain.sources import parse_source
-from domain.values import parse_name
+from domain.values import is_name, parse_name
 from domain.verification import find_scheme
 from storage import audit
 from storage.errors import Conflict, Invalid, NotFound
@@ -112,7 +112,7 @@ def listed(connection: sa.Connection) -> list[Partner]:
 def find(connection: sa.Connection, name: str) -> Partner:
     """The partner of this name. Raises: NotFound."""
     query = sa.select(*COLUMNS).where(partners.c.name == name, partners.c.removed_at.is_(None))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(query).one_or_none() if is_name(name) else None
     if row is None:
         raise NotFound(f"no partner {name[:70]!r}")
     return Partner(*row)
@@ -120,7 +120,8 @@ def find(connection: sa.Connection, name: str) -> Partner:
 
 def ids_named(connection: sa.Connection, name: str) -> list[int]:
     """Everyone who has or had this name: the events of a removed partner stay findable by it. Raises: NotFound."""
-    found = list(connection.scalars(sa.select(partners.c.id).where(partners.c.name == name)))
+    query = sa.select(partners.c.id).where(partners.c.name == name)
+    found = list(connection.scalars(query)) if is_name(name) else []
     if not found:
         raise NotFound(f"no partner {name[:70]!r}")
     return found
@@ -327,7 +328,7 @@ def _store_secrets(connection: sa.Connection, vault: Vault | None, identity: int
 def _locked(connection: sa.Connection, name: str) -> Partner:
     """The partner, its row locked against other changes. Raises: NotFound."""
     query = sa.select(*COLUMNS).where(partners.c.name == name, partners.c.removed_at.is_(None))
-    row = connection.execute(query.with_for_update(key_share=True)).one_or_none()
+    row = connection.execute(query.with_for_update(key_share=True)).one_or_none() if is_name(name) else None
     if row is None:
         raise NotFound(f"no partner {name[:70]!r}")
     return Partner(*row)

@@ -117,7 +117,8 @@ def subscribe(
         pattern = pattern_of(globs) if globs else None
         connection.execute(BEGIN, pair | settings | {"pattern": pattern, "from_seq": last_seq + 1})
     connection.execute(FEED_LANE, pair)
-    audit.record(connection, actor, "subscribe", f"{partner} > {destination}", settings | {"from": last_seq + 1})
+    told = {name: value for name, value in settings.items() if value is not None}
+    audit.record(connection, actor, "subscribe", f"{partner} > {destination}", told | {"from": last_seq + 1})
     return Subscribed(last_seq + 1, "new" if current is None else "changed")
 
 

@@ -79,7 +79,6 @@ class Sink:
                 status = await self._answer(request)
                 writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n".encode())
                 await writer.drain()
-        writer.close()
 
     async def _answer(self, request: Request) -> int:
         self.requests.append(request)
@@ -107,7 +106,10 @@ async def listening_sink() -> AsyncIterator[Sink]:
         assert task is not None
         connections.add(task)
         task.add_done_callback(connections.discard)
-        await sink.serve(reader, writer)
+        try:
+            await sink.serve(reader, writer)
+        finally:
+            writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     sink.port = server.sockets[0].getsockname()[1]

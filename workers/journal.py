@@ -47,6 +47,7 @@ class Journal:
         on_trouble: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._connection, self._token, self._on_trouble = connection, token, on_trouble
+        self._abandoned = False
         self._group: GroupCommit[Item, Saved | Begun] = GroupCommit(
             self._commit, max_batch=MAX_BATCH, capacity=CAPACITY, on_batch=on_batch
         )
@@ -66,6 +67,7 @@ class Journal:
 
     def abandon(self) -> None:
         """What is not known to be saved is given up: a successor will see what became of it."""
+        self._abandoned = True
         self._group.abandon()
 
     async def _commit(self, batch: Sequence[Item]) -> list[Saved | Begun]:
@@ -83,6 +85,7 @@ class Journal:
     def _until_known(self) -> AsyncRetrying:
         return AsyncRetrying(
             retry=retry_if_exception_type(StorageUnavailable),
+            stop=lambda state: self._abandoned,
             wait=wait_random_exponential(multiplier=0.05, max=1.0),
             before_sleep=self._say,
             reraise=True,

@@ -23,6 +23,7 @@ from storage import lanes as storage
 from storage import leases
 from storage.configuration import Configuration
 from storage.database import Connection
+from storage.ending import end
 from storage.errors import LeaseLost, StorageUnavailable
 from storage.hints import Listener
 from storage.lanes import Open
@@ -144,9 +145,7 @@ class Tenure:
         """Nothing new is begun, what runs comes to its end, the shards are free for others."""
         self.turns.close()
         await self.attempts.stop(drain_seconds)
-        for task in loops:
-            task.cancel()
-        await asyncio.wait(loops)
+        await end(loops)
         # Without a database the lease ends by itself, and what was not recorded is rescued by a successor.
         with contextlib.suppress(TimeoutError, StorageUnavailable):
             async with asyncio.timeout(FLUSH_SECONDS):
@@ -157,9 +156,7 @@ class Tenure:
         self.turns.close()
         self.attempts.abandon()
         self.journal.abandon()
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await end(tasks)
         await self.attempts.wait()
         for connection in (self._owner, self._reads, self._writes):
             await connection.close()

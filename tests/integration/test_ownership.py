@@ -1,7 +1,6 @@
 """Several workers: fair shares, hand-overs, and what is made while they run (promises P5, P6)."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,31 +9,15 @@ import pytest
 from storage import lanes
 from storage.errors import StorageUnavailable
 from tests.owner import Elsewhere
-from tests.pipeline import Pipeline, Running
+from tests.pipeline import Pipeline
 from tests.sink import Request, overlaps
+from tests.watching import kill, owned, until
 
 SHARES = "SELECT count(*) FROM shards WHERE owner IS NOT NULL GROUP BY owner ORDER BY 1"
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-def owned(running: Running) -> int:
-    tenure = running.worker._tenure
-    return len(tenure.epochs) if tenure is not None else 0
-
-
 async def shares(pipeline: Pipeline, *expected: int, seconds: float = 10) -> None:
     await until(lambda: [n for (n,) in pipeline.sql(SHARES)] == list(expected), seconds)
-
-
-async def kill(running: Running) -> None:
-    """As by SIGKILL: nothing is drained, recorded or given back."""
-    running.task.cancel()
-    await asyncio.wait([running.task])
 
 
 async def test_workers_share_fairly_as_they_come_and_go(pipeline: Pipeline) -> None:

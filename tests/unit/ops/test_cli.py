@@ -10,6 +10,7 @@ import httpx
 import pytest
 import typer
 
+from domain.verification import schemes
 from ops.cli import options, output, run, send
 from ops.cli.backlog import Slopes
 from ops.cli.errors import verdict
@@ -82,6 +83,12 @@ def test_help_of_every_command_is_there(capsys: pytest.CaptureFixture[str]) -> N
     for command in commands:
         assert run([*command.split(), "--help"]) == 0
         assert f"Usage: hookyard {command}" in capsys.readouterr().out
+
+
+def test_the_help_names_every_scheme(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["partner", "add", "--help"])
+    told = capsys.readouterr().out
+    assert all(name in told for name in schemes())
 
 
 def test_an_event_is_posted_to_ingest_and_its_refusal_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,11 @@ async def test_a_child_that_keeps_ending_is_given_up_before_the_system_was_ready
 ) -> None:
     monkeypatch.setattr("ops.keeping._PAUSES", (0.0,))
     said: list[str] = []
-    child = Child("child", lambda: subprocess.Popen(["/bin/sh", "-c", "exit 3"]), ())
+    ends: list[int] = []
+    child = Child("child", lambda: subprocess.Popen(["/bin/sh", "-c", "exit 3"]), (), lambda: ends.append(1))
     with pytest.raises(CannotStart, match="5 times"):
         await keep(child, said.append, may_give_up=lambda: True)
+    assert len(ends) == GIVE_UP_AFTER
     assert said == ["child ended with exit code 3; starting it again"] * GIVE_UP_AFTER
 
 
