@@ -1,13 +1,12 @@
 """The attempts this process has in flight: a bounded pool, a bulkhead per destination.
 
-A destination that hangs costs its own share only. Destinations without a recent success share at most half of the pool,
-so that any number of dead ones leaves the other half to the living; and the last quarter is for a destination's first
-slots only, so that busy ones which begin to hang all at once leave some to everybody else. Whose turn it is, is decided by whoever asks
-(workers/turns.py); every operation takes constant time.
+A destination that hangs costs its own share only. Destinations without a recent success share at most half of the
+pool, so that any number of dead ones leaves the other half to the living; and the last quarter is for a destination's
+first slots only, so that busy ones which begin to hang all at once leave some to everybody else. Whose turn it is, is
+decided by whoever asks (workers/turns.py); every operation takes constant time.
 """
 
 from dataclasses import dataclass
-
 
 FIRST_SLOTS = 2  # of a destination, which may come from the last quarter
 

@@ -1,1 +1,1 @@
-"""What is true: events, deliveries and their life, retry, order, signatures. Standard library only; no clock, no I/O."""
+"""What is true: events, deliveries and their life, retry, order, signatures. Standard library only; no clock or I/O."""

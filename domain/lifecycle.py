@@ -58,7 +58,7 @@ class ParkReason(StrEnum):
     UNDELIVERABLE = "undeliverable"
 
 
-class IllegalTransition(Exception):  # noqa: N818 - named for the fact
+class IllegalTransition(Exception):
     """The fact cannot be of a delivery in this state: a stale owner, or a defect. Nothing was changed."""
 
 

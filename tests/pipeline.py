@@ -77,12 +77,15 @@ class Pipeline:
             config,
             registry,
             lambda verify, given: frozenset(),
-            lambda d, why: destinations.suspend(self.store, d, why) and None,
+            self._suspend,
         )
         stop = asyncio.Event()
         running = Running(worker, stop, asyncio.create_task(worker.run(stop)), registry)
         self.workers.append(running)
         return running
+
+    def _suspend(self, destination_id: int, why: str) -> None:
+        destinations.suspend(self.store, destination_id, why)
 
     def partner(self, name: str = "shop", **options: Any) -> partners.Partner:
         with self.store.begin() as connection:
@@ -137,10 +140,11 @@ class Pipeline:
 
     async def settled(self, seconds: float = 15) -> None:
         """Everything accepted is dispatched, and nothing is queued or delivering."""
-        query = """SELECT (SELECT coalesce(sum(h.last_seq - t.cursor), 0) FROM partner_heads h JOIN partner_tails t USING (partner_id))
+        query = """SELECT (SELECT coalesce(sum(h.last_seq - t.cursor), 0)
+                           FROM partner_heads h JOIN partner_tails t USING (partner_id))
                         + (SELECT coalesce(sum(waiting), 0) FROM lanes)"""
         async with asyncio.timeout(seconds):
-            while self.sql(query) != [(0,)]:  # noqa: ASYNC110
+            while self.sql(query) != [(0,)]:
                 await asyncio.sleep(0.02)
 
 

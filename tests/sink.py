@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -128,6 +129,6 @@ def overlaps(requests: list[Request]) -> list[tuple[Request, Request]]:
     ordered = sorted(requests, key=lambda request: request.began_at)
     return [
         (before, after)
-        for before, after in zip(ordered, ordered[1:], strict=False)
+        for before, after in itertools.pairwise(ordered)
         if before.ended_at is None or after.began_at < before.ended_at
     ]

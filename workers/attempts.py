@@ -107,7 +107,7 @@ class Attempts:
         self.spawn(self._rescue(lane, row))
 
     async def stop(self, seconds: float) -> None:
-        """Attempts under way finish within that time or are recorded as interrupted; nothing is in flight afterwards."""
+        """Attempts under way finish within that time or are recorded as interrupted; nothing is in flight then."""
         deadline = asyncio.get_running_loop().time() + seconds
         while self._flights and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._flights, timeout=left)

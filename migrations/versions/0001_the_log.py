@@ -8,8 +8,6 @@ by the event's `received_at` and leads its keys with `partner_id`; nothing refer
 partition can be detached. What an UPDATE changes on the hot path is in no index, so that those updates stay HOT.
 """
 
-
-
 from alembic import context, op
 
 revision = "0001"
@@ -22,7 +20,7 @@ NAME = "name ~ '^[a-z0-9][a-z0-9-]{0,62}$'"
 INSTALLATION = """
 CREATE TABLE installation (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-    incarnation uuid NOT NULL DEFAULT gen_random_uuid(), -- keys in Redis carry it: a restored database finds no old hints
+    incarnation uuid NOT NULL DEFAULT gen_random_uuid(), -- keys in Redis carry it: a new database hears no old hints
     shards int NOT NULL CHECK (shards BETWEEN 1 AND 1024),
     config_version bigint NOT NULL DEFAULT 1,            -- raised by every change of configuration; processes poll it
     created_at timestamptz NOT NULL DEFAULT now()
@@ -175,7 +173,7 @@ CREATE TABLE deliveries (
     seq bigint NOT NULL,
     received_at timestamptz NOT NULL,                    -- the event's: both live in partitions of the same span
     state delivery_state NOT NULL,
-    lane_key bigint,                                     -- NULL: unordered, 0: the partner's order, else hash of the key
+    lane_key bigint,                                     -- NULL: unordered, 0: partner's order, else hash of the key
     attempts int NOT NULL DEFAULT 0,                     -- numbers given out, over the whole life
     failures int NOT NULL DEFAULT 0,                     -- of the retry budget, since the last replay
     next_attempt_at timestamptz,                         -- NULL: at once
@@ -313,7 +311,7 @@ CREATE TABLE deliveries_default PARTITION OF deliveries DEFAULT;
 CREATE TABLE attempts_default PARTITION OF attempts DEFAULT;
 ALTER TABLE deliveries_default SET (fillfactor = 70);
 
--- Makes the daily partitions from yesterday to `ahead` days from now; what exists is left alone. Returns how many are new.
+-- Makes the daily partitions from yesterday to `ahead` days from now; what exists is left alone. How many are new.
 -- A day whose rows already stand in the default partition is left to it.
 CREATE FUNCTION make_partitions(ahead int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
