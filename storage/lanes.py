@@ -205,6 +205,13 @@ async def tell_drain_rates(connection: Connection, rates: dict[int, float]) -> N
     await connection.fetch(DRAIN_RATES, (list(rates), list(rates.values())))
 
 
+async def advance_heads(connection: Connection, token: UUID, keys: Sequence[LaneKey]) -> None:
+    """These lanes' heads are where their first open delivery is. Raises: LeaseLost, StorageUnavailable."""
+    await connection.fetch(
+        "SELECT advance_heads(%s, %b::int[], %b::int[])", (token, [key[0] for key in keys], [key[1] for key in keys])
+    )
+
+
 async def read_events(
     connection: Connection, places: Sequence[tuple[int, int, datetime]]
 ) -> dict[tuple[int, int], Copy]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from domain.events import Place
 from storage import replays
 from storage.events import Filter
+from storage.partners import Partner
+from storage.requests import Counts
 from tests.pipeline import ACTOR, Pipeline, Running
 from tests.sink import Request
 from workers.tenure import Tenure
@@ -80,9 +84,12 @@ async def apart(pipeline: Pipeline, n: int = 2, each: int = 1) -> list[Running]:
     return workers
 
 
-def spread(pipeline: Pipeline, n: int) -> None:
-    """The partners' shards are so far from each other that n workers own about as many partners each."""
-    pipeline.sql("UPDATE partners SET shard = (id % :n) * (64 / :n)", n=n)
+def spread(pipeline: Pipeline, shops: list[Partner], n: int) -> list[Partner]:
+    """The partners, moved to shards so far from each other that n workers own about as many of them each."""
+    moved = [replace(shop, shard=at % n * (64 // n)) for at, shop in enumerate(shops)]
+    for shop in moved:
+        pipeline.sql("UPDATE partners SET shard = :shard WHERE id = :id", shard=shop.shard, id=shop.id)
+    return moved
 
 
 async def kill(running: Running) -> None:
@@ -93,7 +100,9 @@ async def kill(running: Running) -> None:
 
 async def quiet(pipeline: Pipeline) -> None:
     """Nothing moves: all is dispatched and known, and no request has come for a while."""
-    tenures = [tenure_of(running) for running in pipeline.workers if not running.task.done()]
+    living = [running for running in pipeline.workers if not running.task.done()]
+    await ready(*living)
+    tenures = list(map(tenure_of, living))
     seen = -1
 
     def is_quiet() -> bool:
@@ -122,10 +131,8 @@ async def configured(pipeline: Pipeline) -> None:
     await until(lambda: all(r.worker._configuration.snapshot.version >= version for r in pipeline.workers))
 
 
-async def ask(pipeline: Pipeline, kind: Any, *sequences: int, **where: Any) -> replays.Counts:
+async def ask(pipeline: Pipeline, kind: Any, *sequences: int, **where: Any) -> Counts:
     """A person's replay or discard of these sequences (of the only partner), or of a selection."""
-    from domain.events import Place
-
     rows = pipeline.sql("SELECT partner_id, seq, received_at FROM events WHERE seq = ANY(:s)", s=list(sequences))
     places = {row[1]: Place(*row) for row in rows}
     selection = replays.Selection(tuple(places[sequence] for sequence in sequences), Filter(**where), {})

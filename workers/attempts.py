@@ -27,7 +27,7 @@ from domain.version import VERSION
 from storage import lanes as storage
 from storage.configuration import Snapshot
 from storage.errors import BadData, StorageUnavailable
-from storage.lanes import Begun, Claim, Open, Saved
+from storage.lanes import Begun, Claim, LaneKey, Open, Saved
 from workers.feed import Feed
 from workers.gates import Gates
 from workers.journal import Item, Journal, boot_seconds
@@ -79,6 +79,7 @@ class Attempts:
         self._others: set[asyncio.Task[object]] = set()
         self._stopping = False
         self.settled: Counter[int] = Counter()  # deliveries that left their lane, by partner, since last asked
+        self.overtaking: Counter[LaneKey] = Counter()  # of these, those of unordered lanes
         self.turns: Turns
         self.gates: Gates
 
@@ -220,6 +221,8 @@ class Attempts:
             self._feed.entries += 1
         else:
             self.settled[entry.partner_id] += 1
+            if not entry.is_strict:
+                self.overtaking[entry.key] += 1
         self._learn(flight, verdict)
         self.turns.release(flight.turnstile)
         self._go_on(lane)

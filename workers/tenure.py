@@ -40,6 +40,8 @@ NUDGE_SECONDS = 0.5  # for what people changed, and for breakers
 SHARED_SECONDS = 2.0  # for who else sends to a destination
 SUSPEND_SECONDS = 10.0
 DRAIN_RATE_SECONDS = 5.0
+HEADS_SECONDS = 5.0
+HEADS_BEHIND = 500  # deliveries that left an unordered lane before its head is looked up again
 FLUSH_SECONDS = 4.0
 RESET = timedelta(seconds=30)
 
@@ -126,6 +128,7 @@ class Tenure:
                 "shared": self._every(SHARED_SECONDS, self._see_others),
                 "suspend": self._every(SUSPEND_SECONDS, self._suspend_the_failing),
                 "rates": self._every(DRAIN_RATE_SECONDS, self._tell_drain_rates),
+                "heads": self._every(HEADS_SECONDS, self._advance_heads),
             }.items()
         ]
         ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._crashed.wait())]
@@ -261,6 +264,14 @@ class Tenure:
         if self._drain_rates:
             await storage.tell_drain_rates(self._owner, self._drain_rates)
         self._drain_rates = {partner_id: rate for partner_id, rate in self._drain_rates.items() if rate > 0.01}
+
+    async def _advance_heads(self) -> None:
+        """Reading on in an unordered lane starts near its first open delivery."""
+        behind = [key for key, n in self.attempts.overtaking.items() if n >= HEADS_BEHIND]
+        if behind:
+            await storage.advance_heads(self._reads, self.token, behind)
+        for key in behind:
+            del self.attempts.overtaking[key]
 
     def _suspend(self, destination_id: int, why: str) -> None:
         if destination_id not in self._suspending:

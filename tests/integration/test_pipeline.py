@@ -1,7 +1,9 @@
 """An event's way through the pipeline, with one worker."""
 
+from datetime import timedelta
+
 from tests.pipeline import Pipeline
-from tests.sink import overlaps
+from tests.sink import Request, Step, overlaps
 
 
 async def test_an_event_is_delivered(pipeline: Pipeline) -> None:
@@ -57,3 +59,22 @@ async def test_a_delivery_is_parked_after_its_last_attempt_and_the_lane_goes_on(
         ("delivered", None),
     ]
     assert pipeline.sql("SELECT seq, reason FROM parked") == [(1, "attempts_exhausted")]
+
+
+async def test_the_head_of_an_unordered_lane_follows_its_first_open_delivery(pipeline: Pipeline) -> None:
+    shop = pipeline.lane(ordering="none", retry_base=timedelta(minutes=5), retry_cap=timedelta(minutes=5))
+    pipeline.sink.default["/"] = fail_from(1000)
+    running = pipeline.start_worker()
+
+    await pipeline.post(shop, 1020)
+    await pipeline.until_sql("SELECT waiting, in_flight FROM lanes", [(21, 0)])
+
+    await pipeline.until_sql("SELECT head_seq FROM lanes", [(1000,)])
+    await running.finish()
+
+
+def fail_from(sequence: int) -> Step:
+    async def step(request: Request) -> int:
+        return 500 if request.sequence >= sequence else 200
+
+    return step
