@@ -40,7 +40,7 @@ class Pool:
         share = self._share(destination, proven)
         size = self.size if share.in_flight < FIRST_SLOTS else self.size - self.size // 4
         room = share.in_flight < concurrency and self.active < size
-        if not room or not (proven or self._unproven < max(self.size // 2, 1)):
+        if not room or not (proven or self._unproven < self._unproven_size(share)):
             self._forget(destination, share)
             return False
         share.in_flight += 1
@@ -55,6 +55,13 @@ class Pool:
         self.active -= 1
         self._unproven -= not share.proven
         self._forget(destination, share)
+
+    def _unproven_size(self, share: _Share) -> int:
+        """What destinations without a recent success may hold together; the last quarter of it is for those that hold
+        nothing yet: a living one has its first success beside any few that hang.
+        """
+        half = max(self.size // 2, 1)
+        return half - half // 4 if share.in_flight else half
 
     def _share(self, destination: int, proven: bool) -> _Share:
         """The destination's share; what it holds counts by what is known of it now."""

@@ -184,10 +184,26 @@ def _count(settings: Settings) -> None:
 
 
 def _side(settings: Settings, variable: str, bind: Bind) -> socket.socket:
-    """Where this process tells its health: its supervisor by a Unix socket, everybody by its own address."""
+    """Where this process tells its health: its supervisor by a Unix socket, everybody by its own address.
+
+    The default address is the first one's who comes: a second worker on this machine takes a free port and says so.
+    Raises: CannotStart if an address that was chosen is taken.
+    """
+    import structlog
+
+    from ops.processes import CannotStart
     from ops.side import tcp_socket, unix_socket
 
-    return unix_socket(settings.health_socket) if settings.health_socket else tcp_socket(variable, *bind)
+    if settings.health_socket:
+        return unix_socket(settings.health_socket)
+    try:
+        return tcp_socket(variable, *bind)
+    except CannotStart as problem:
+        if variable.removeprefix("HOOKYARD_").lower() in settings.model_fields_set:
+            raise
+        free = tcp_socket(variable, bind.host, 0)
+        structlog.get_logger("ops").warning("health.elsewhere", problem=str(problem), port=free.getsockname()[1])
+        return free
 
 
 def _loop(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:

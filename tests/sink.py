@@ -53,6 +53,7 @@ class Sink:
     requests: list[Request] = field(default_factory=list)
     steps: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
     default: dict[str, Step] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)  # of every answer at a path, as they go over the wire
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def url(self, path: str = "/") -> str:
@@ -78,7 +79,8 @@ class Sink:
                 body = await reader.readexactly(length)
                 request = Request(head[0].split(" ")[1], headers, body, time.monotonic())
                 status = await self._answer(request)
-                writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n".encode())
+                more = self.headers.get(request.path, "")
+                writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: 0\r\n{more}\r\n".encode())
                 await writer.drain()
 
     async def _answer(self, request: Request) -> int:

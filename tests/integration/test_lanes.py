@@ -51,7 +51,9 @@ async def test_an_attempt_that_would_start_too_late_is_withdrawn_and_its_number_
     monkeypatch.setattr(attempts, "START_GRACE_SECONDS", -1.0)  # every claim comes too late
     pipeline.start_worker()
     await pipeline.post(shop)
-    await until(lambda: pipeline.sql("SELECT 1 FROM deliveries WHERE token IS NOT NULL AND state = 'queued'"))
+    tokens: set[object] = set()
+    while len(tokens) < 4:
+        tokens |= set(await asyncio.to_thread(pipeline.sql, "SELECT token FROM deliveries"))
     assert (pipeline.sink.requests, pipeline.sql("SELECT count(*) FROM attempts")) == ([], [(0,)])
 
     monkeypatch.undo()
@@ -104,9 +106,9 @@ async def test_hung_destinations_together_cost_at_most_half_of_the_pool_and_the_
     await pipeline.sink.until(lambda: len(pipeline.sink.at("/good")) == 40, seconds=5)
 
     tenure = tenure_of(running)
-    assert tenure.pool.active <= 7
+    assert tenure.pool.active <= 6
     at_hung = [request for request in pipeline.sink.requests if request.path != "/good"]
-    assert len(at_hung) == 6
+    assert len(at_hung) in (5, 6)  # half of the pool, its last slot kept for one that has yet to show that it lives
     assert {request.path for request in at_hung} == {"/hung-0", "/hung-1", "/hung-2"}
     for gate in hung:
         gate.open.set()

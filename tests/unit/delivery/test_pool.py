@@ -31,6 +31,13 @@ def test_destinations_without_a_recent_success_share_at_most_half() -> None:
     assert sum(admit(pool, 100 + n) for n in range(8)) == 5
 
 
+def test_hanging_destinations_leave_a_slot_to_one_that_has_yet_to_show_that_it_lives() -> None:
+    pool = Pool(12)
+    assert sum(admit(pool, n % 3, proven=False) for n in range(30)) == 5
+    assert admit(pool, 100, proven=False)
+    assert not admit(pool, 101, proven=False)
+
+
 def test_a_pool_of_one_still_serves_a_new_destination() -> None:
     assert admit(Pool(1), 1, proven=False)
 
