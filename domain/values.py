@@ -88,5 +88,10 @@ def parse_time(text: str, now: datetime) -> datetime:
         ) from problem
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """`1 delivery waits`, `2 deliveries wait`: the number with the words that go with it."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def _decimal(number: float) -> str:
     return f"{number:.9f}".rstrip("0").rstrip(".")

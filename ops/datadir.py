@@ -123,7 +123,10 @@ def complete(settings: Settings) -> Settings:
     """
     servers = _of_running_supervisor(settings.data_dir)
     if not settings.database_url and not servers.database_url:
-        raise WrongSetting("no database: start `hookyard up` in this directory or set HOOKYARD_DATABASE_URL")
+        raise WrongSetting(
+            f"no database: no `hookyard up` runs on {settings.data_dir} (HOOKYARD_DATA_DIR): "
+            "start it, or set HOOKYARD_DATABASE_URL"
+        )
     found: dict[str, object] = {}
     if not settings.database_url:
         found["database_url"] = servers.database_url

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from domain.values import counted
 from ops.settings import Settings, WrongSetting
-from storage import condition, destinations, partners
+from storage import condition
 from storage.condition import Condition
 from storage.errors import StorageUnavailable, first_line
-from storage.secrets import CannotOpen, Vault
+from storage.sealed import Survey, survey
+from storage.secrets import Vault
 from storage.transactions import Store
 
 if TYPE_CHECKING:
@@ -65,6 +67,17 @@ def judge(seen: Condition, here: datetime) -> Iterator[Finding]:
     yield Finding("partitions", seen.days_ahead >= DAYS_AHEAD and not stray, ready + stray)
 
 
+def judge_secrets(seen: Survey) -> Finding:
+    """The verdict on what is sealed: all of it has to open; an old key that is still needed is no ailment."""
+    if seen.closed:
+        others = f" (and {len(seen.closed) - 1} more)" if len(seen.closed) > 1 else ""
+        return Finding("secrets", False, seen.closed[0] + others)
+    told = counted(seen.opened, "sealed value opens", "sealed values open") if seen.opened else "nothing is sealed"
+    if seen.old:
+        told += f"; {counted(seen.old, 'needs', 'need')} an old master key: run `hookyard reseal`"
+    return Finding("secrets", True, told)
+
+
 def _settings(settings: Settings) -> Finding:
     if not settings.master_keys:
         return Finding("settings", False, "HOOKYARD_MASTER_KEY is not set")
@@ -82,25 +95,12 @@ def _database(settings: Settings) -> Iterator[Finding]:
         seen = store.run(condition.examine)
         yield from judge(seen, began + (datetime.now(UTC) - began) / 2)
         if settings.master_keys:
-            yield _secrets(store, Vault(settings.master_keys))
+            vault = Vault(settings.master_keys)
+            yield judge_secrets(store.run(lambda connection: survey(connection, vault)))
     except StorageUnavailable as problem:
         yield Finding("database", False, str(problem))
     finally:
         store.close()
-
-
-def _secrets(store: Store, vault: Vault) -> Finding:
-    """Whether the master keys open what is sealed."""
-    try:
-        with store.begin() as connection:
-            opened = len(destinations.listed(connection, vault))
-            opened += sum(
-                partners.newest_secret(connection, vault, partner.id) is not None
-                for partner in partners.listed(connection)
-            )
-    except CannotOpen as problem:
-        return Finding("secrets", False, str(problem))
-    return Finding("secrets", True, f"{opened} open with the master key")
 
 
 def _redis(settings: Settings) -> Finding:
@@ -127,4 +127,4 @@ def _judge_redis(client: "redis.Redis") -> Finding:
 
 
 def _lanes(number: int, what: str) -> str:
-    return f"{number} lanes have something {what}" if number else f"nothing is {what}"
+    return f"{counted(number, 'lane has', 'lanes have')} something {what}" if number else f"nothing is {what}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from typing import Any
 
 import structlog
@@ -46,6 +47,24 @@ def configure(level: str, shape: str, **context: str) -> None:
     root.setLevel(level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def defect(problem: BaseException) -> None:
+    """A line that says what nobody expected, with its traceback as a field. The logs must be configured."""
+    structlog.get_logger("defect").critical("process.defect", problem=describe(problem), exc_info=problem)
+
+
+def thread_defect(ended: threading.ExceptHookArgs) -> None:
+    """The same for a thread that ended by it."""
+    if ended.exc_value is not None:
+        defect(ended.exc_value)
+
+
+def describe(problem: BaseException) -> str:
+    """An exception on one line; of a group with one inside, that one."""
+    while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
+        problem = problem.exceptions[0]
+    return " ".join(f"{type(problem).__name__}: {problem}".split()).removesuffix(":")
 
 
 def _render(as_json: bool) -> list[Any]:

@@ -255,6 +255,8 @@ def _shown(value: object, hide: object) -> str:
         return "(not set)"
     if hide:
         return hide_password(str(value)) if hide == "password" else "***"
+    if isinstance(value, float):
+        return f"{value:g}"
     if isinstance(value, tuple) and not isinstance(value, Bind):
         return ",".join(str(part) for part in value)
     return str(value)

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
@@ -38,12 +39,12 @@ def known_settings() -> Settings:
         return given
 
 
-def role_settings() -> Settings:
-    """The settings of a role: database, Redis and master key are there. Raises: WrongSetting."""
+def role_settings(role: str) -> Settings:
+    """The settings of a role: the database is there, and what else this role uses. Raises: WrongSetting."""
     found = settings()
-    if not found.redis_url:
-        raise WrongSetting("HOOKYARD_REDIS_URL is not set")
-    if not found.master_keys:
+    if role != "ops" and not found.redis_url:
+        raise WrongSetting("HOOKYARD_REDIS_URL is not set: redis://[:PASSWORD@]HOST:PORT/NUMBER")
+    if role in ("ingest", "worker") and not found.master_keys:
         raise WrongSetting("HOOKYARD_MASTER_KEY is not set: base64 of 32 bytes, the same for every process")
     return found
 
@@ -170,6 +171,7 @@ def name(settings: Settings, role: str) -> str:
 
 def _log(settings: Settings, role: str) -> None:
     logs.configure(settings.log_level, settings.log_format, role=settings.slot or role)
+    threading.excepthook = logs.thread_defect
 
 
 def _count(settings: Settings) -> None:

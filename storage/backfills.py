@@ -44,7 +44,7 @@ FILL = sa.text(f"""
 WITH owed AS ({OWED} ORDER BY e.seq LIMIT :chunk), made AS (
     INSERT INTO deliveries (partner_id, destination_id, seq, received_at, state, lane_key)
     SELECT :partner, :destination, seq, received_at, 'queued',
-           CASE CAST(:ordering AS text) WHEN 'partner' THEN 0 WHEN 'key' THEN order_key END
+           CASE CAST(:ordering AS text) WHEN 'partner' THEN 0 WHEN 'key' THEN coalesce(order_key, -1) END
     FROM owed ORDER BY seq
     ON CONFLICT DO NOTHING
     RETURNING seq, received_at

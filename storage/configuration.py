@@ -5,7 +5,6 @@ refreshed stays in force: an outage of the database must not forget partners.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,13 +14,7 @@ from domain.destinations import Destination
 from domain.partners import Partner
 from storage.database import Connection
 from storage.ending import end
-from storage.secrets import (
-    DESTINATION_HEADERS,
-    DESTINATION_SECRET,
-    DESTINATION_URL,
-    PARTNER_SECRET,
-    Vault,
-)
+from storage.secrets import DESTINATION_SECRET, DESTINATION_URL, PARTNER_SECRET, Vault
 
 POLL_SECONDS = 0.5  # an edit is effective everywhere within 2 s
 
@@ -135,19 +128,21 @@ class Configuration:
     def _partner(self, row: Sequence[Any]) -> tuple[Partner, bool]:
         *fields, removed, sealed = row
         identity, name, shard, state, verify, options, *rest = fields
-        secrets = tuple(self._vault.open(secret, PARTNER_SECRET).decode() for secret in sealed)
+        secrets = tuple(self._vault.open_text(secret, PARTNER_SECRET, name) for secret in sealed)
         return Partner(identity, name, shard, state, verify, options, secrets, *rest), removed
 
     def _destination(self, row: Sequence[Any]) -> tuple[Destination, bool]:
         *fields, removed, sealed = row
         identity, name, url, headers, state, timeout, concurrency, rate, attempts, base, factor, cap = fields[:12]
         park_on, suspend_after, on_park, failures, reset = fields[12:]
+        # What is removed is never called: it stays sealed, so that the key it needs may be gone.
+        vault = self._vault
         destination = Destination(
             id=identity,
             name=name,
-            url=self._vault.open(url, DESTINATION_URL).decode(),
-            headers=tuple((key, value) for key, value in json.loads(self._vault.open(headers, DESTINATION_HEADERS))),
-            secrets=tuple(self._vault.open(secret, DESTINATION_SECRET).decode() for secret in sealed),
+            url="" if removed else vault.open_text(url, DESTINATION_URL, name),
+            headers=() if removed else vault.open_headers(headers, name),
+            secrets=() if removed else tuple(vault.open_text(secret, DESTINATION_SECRET, name) for secret in sealed),
             state=state,
             timeout=timedelta(milliseconds=timeout),
             concurrency=concurrency,

@@ -5,6 +5,9 @@ the same flow gains nothing. The administration of partners and destinations goe
 """
 
 import asyncio
+import contextlib
+import os
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -72,8 +75,12 @@ class Connection:
     async def _use(self, work: Callable[[psycopg.AsyncConnection[TupleRow]], Awaitable[Row]]) -> Row:
         async with self._lock:
             try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    result = await work(await self._open())
+                connection = await self._open()
+                silence = asyncio.get_running_loop().call_later(ANSWER_SECONDS, _cut, connection.pgconn.socket)
+                try:
+                    result = await work(connection)
+                finally:
+                    silence.cancel()
             except psycopg.Error as problem:
                 known = translate(problem)
                 if not isinstance(known, BadData | LeaseLost):
@@ -102,3 +109,10 @@ class Connection:
         if connection is not None:
             # pgconn.finish closes the socket at once; close() of a busy connection could wait for the server
             connection.pgconn.finish()
+
+
+def _cut(descriptor: int) -> None:
+    """The connection has broken, for whoever waits on it. Cancelling the wait instead would have psycopg ask the silent
+    server to cancel the statement, and wait for that answer too."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as line:
+        line.shutdown(socket.SHUT_RDWR)

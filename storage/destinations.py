@@ -16,7 +16,7 @@ from domain.headers import BadHeader, configured
 from domain.lifecycle import ParkReason
 from domain.signatures import BadSecret, key_of, secret_of
 from domain.urls import BadURL, parse, redact
-from domain.values import format_duration, is_name, parse_name
+from domain.values import counted, format_duration, format_rate, is_name, parse_name
 from storage import audit
 from storage.errors import Conflict, Invalid, NotFound
 from storage.parking import park_waiting
@@ -53,6 +53,7 @@ WHERE s.destination_id = :id AND s.until_seq IS NULL AND h.partner_id = s.partne
 LOCK_LANES = sa.text("SELECT FROM lanes WHERE destination_id = :id ORDER BY partner_id FOR NO KEY UPDATE")
 REST_LANES = sa.text("UPDATE lanes SET active = false WHERE destination_id = :id")
 WAITING = sa.text("SELECT coalesce(sum(waiting), 0)::bigint FROM lanes WHERE destination_id = :id")
+PARKED = sa.text("SELECT count(*) FROM parked WHERE destination_id = :id")
 NUDGE = sa.text("""
 INSERT INTO nudges (partner_id, destination_id)
 SELECT partner_id, destination_id FROM lanes WHERE destination_id = :id AND waiting > 0
@@ -234,14 +235,23 @@ def rotate_secret(
     if connection.execute(COUNT_SECRETS, {"id": found.id}).scalar_one() >= MAX_SECRETS:
         raise Conflict(f"{MAX_SECRETS} secrets of destination {name!r} are valid already: wait for an overlap to end")
     connection.execute(destination_secrets.insert().values(destination_id=found.id, sealed=sealed))
-    details = {"old_valid_for_seconds": overlap.total_seconds()}
+    details = {"overlap": format_duration(overlap)}
     audit.record(connection, actor, "destination rotate-secret", name, details)
     return made
 
 
-def waiting(connection: sa.Connection, name: str) -> int:
-    """How many deliveries to it are queued or in flight. Raises: NotFound."""
-    return int(connection.execute(WAITING, {"id": find(connection, name).id}).scalar_one())
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The deliveries that a destination's removal would concern: queued or in flight, and parked already."""
+
+    waiting: int
+    parked: int
+
+
+def left(connection: sa.Connection, name: str) -> Left:
+    """What its removal would concern. Raises: NotFound."""
+    key = {"id": find(connection, name).id}
+    return Left(connection.execute(WAITING, key).scalar_one(), connection.execute(PARKED, key).scalar_one())
 
 
 def remove(store: Store, name: str, *, even_if_waiting: bool = False, actor: str) -> int:
@@ -255,14 +265,14 @@ def remove(store: Store, name: str, *, even_if_waiting: bool = False, actor: str
         connection.execute(HEADS, {"id": identity}).all()
         find(connection, name, lock=True)
         connection.execute(LOCK_LANES, {"id": identity}).all()
-        left = connection.execute(WAITING, {"id": identity}).scalar_one()
-        if left and not even_if_waiting:
-            raise Conflict(f"{left} deliveries to destination {name!r} wait")
+        waiting = connection.execute(WAITING, {"id": identity}).scalar_one()
+        if waiting and not even_if_waiting:
+            raise Conflict(f"{counted(waiting, 'delivery', 'deliveries')} to destination {name!r} still to be made")
         connection.execute(REST_LANES, {"id": identity})
         query = destinations.update().where(destinations.c.id == identity)
         connection.execute(query.values(removed_at=sa.func.now()))
         connection.execute(END_SUBSCRIPTIONS, {"id": identity})
-        audit.record(connection, actor, "destination remove", name, {"waiting": int(left)})
+        audit.record(connection, actor, "destination remove", name, {"waiting": int(waiting)})
         return identity
 
     return park_waiting(store, store.run(close), ParkReason.DESTINATION_REMOVED)
@@ -358,20 +368,23 @@ def _seen(row: sa.Row[Any], vault: Vault) -> Destination:
     kept = row._mapping
     durations = {field: kept[f"{field}_ms"] * MS for field in DURATIONS}
     same = {field: kept[field] for field in Destination.__slots__ if field in kept}
-    names = tuple(name for name, _ in vault.open_headers(kept["sealed_headers"]))
-    return Destination(
-        url=vault.open_text(kept["sealed_url"], DESTINATION_URL), header_names=names, **durations, **same
-    )
+    names = tuple(name for name, _ in vault.open_headers(kept["sealed_headers"], kept["name"]))
+    url = vault.open_text(kept["sealed_url"], DESTINATION_URL, kept["name"])
+    return Destination(url=url, header_names=names, **durations, **same)
 
 
 def _told(options: Options) -> dict[str, Any]:
-    """The options as the audit may keep them: of a URL the host, of headers the names."""
+    """The options as people write them and the audit may keep them: of a URL the host, of headers the names."""
     told: dict[str, Any] = {}
     for field, value in options.items():
         if field == "url":
             told["url"] = redact(options["url"])
         elif field == "headers":
             told["headers"] = [header.partition(":")[0] for header in options["headers"]]
+        elif field == "rate":
+            told["rate"] = "none" if options["rate"] is None else format_rate(options["rate"])
+        elif isinstance(value, timedelta):
+            told[field] = format_duration(value)
         else:
-            told[field] = format_duration(value) if isinstance(value, timedelta) else value
+            told[field] = int(value) if isinstance(value, float) and value.is_integer() else value
     return told

@@ -5,6 +5,7 @@ An event's state is not stored: it is the least finished of its deliveries', com
 and always with the event's `received_at`, so that one partition is read.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,10 +14,12 @@ import sqlalchemy as sa
 
 from domain.events import BadEventId, Place, event_id, place_of, unpack_headers
 from domain.lifecycle import EVENT_STATES, State, event_state
+from domain.values import is_name, shown
 from storage.errors import NotFound
 
 STATES = EVENT_STATES
 PAGE = 1_000
+SEQUENCE = re.compile("[0-9]{1,18}")  # what a bigint holds in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,10 @@ class Event:
     state: str
     deliveries: tuple[Delivery, ...]
 
+    @property
+    def id(self) -> str:
+        return event_id(self.place.partner_id, self.place.sequence, self.place.received_at)
+
 
 @dataclass(frozen=True, slots=True)
 class Content:
@@ -133,6 +140,12 @@ FROM attempts
 WHERE partner_id = :partner AND destination_id = ANY (:destinations) AND seq = :seq AND received_at = :at
 ORDER BY destination_id, number
 """)
+# A name may have had several partners: the one that has it now counts, else the last one that had it.
+NUMBERED = sa.text("""
+SELECT e.partner_id, e.seq, e.received_at FROM events e
+WHERE e.seq = :seq AND e.partner_id = (
+    SELECT p.id FROM partners p WHERE p.name = :partner ORDER BY p.removed_at IS NULL DESC, p.id DESC LIMIT 1)
+""")
 CONTENT = sa.text("SELECT headers, body FROM events WHERE partner_id = :partner AND seq = :seq AND received_at = :at")
 PARKED = """
 SELECT k.partner_id, k.seq, k.received_at, p.name, e.type, n.name, k.reason, k.destination_id
@@ -159,8 +172,8 @@ def listed(connection: sa.Connection, wanted: Filter, *, limit: int, before: Pla
 
 
 def find(connection: sa.Connection, text: str) -> Event:
-    """The event of this id, with its deliveries and all attempts. Raises: NotFound."""
-    place = located(text)
+    """The event that is meant (see `locate`), with its deliveries and all attempts. Raises: NotFound."""
+    place = locate(connection, text)
     key = {"partner": place.partner_id, "seq": place.sequence, "at": place.received_at}
     row = connection.execute(FIND, key).one_or_none()
     if row is None:
@@ -172,8 +185,8 @@ def find(connection: sa.Connection, text: str) -> Event:
 
 
 def content(connection: sa.Connection, text: str) -> Content:
-    """The bytes of the event of this id, as received. Raises: NotFound."""
-    place = located(text)
+    """The bytes of the event that is meant (see `locate`), as received. Raises: NotFound."""
+    place = locate(connection, text)
     key = {"partner": place.partner_id, "seq": place.sequence, "at": place.received_at}
     row = connection.execute(CONTENT, key).one_or_none()
     if row is None:
@@ -181,8 +194,11 @@ def content(connection: sa.Connection, text: str) -> Content:
     return Content(unpack_headers(row.headers), row.body)
 
 
-def located(text: str) -> Place:
-    """Where the event of this id stands, whether it is still stored or not. Raises: NotFound."""
+def locate(connection: sa.Connection, text: str) -> Place:
+    """Where the event stands that an id (stored or not) or `PARTNER/SEQUENCE` (stored) means. Raises: NotFound."""
+    partner, slash, sequence = text.partition("/")
+    if slash:
+        return _numbered(connection, partner, sequence)
     try:
         return place_of(text)
     except BadEventId as problem:
@@ -305,6 +321,15 @@ def filter_values(wanted: Filter) -> dict[str, Any]:
         "reason": wanted.reason,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _numbered(connection: sa.Connection, partner: str, sequence: str) -> Place:
+    row = None
+    if is_name(partner) and SEQUENCE.fullmatch(sequence):
+        row = connection.execute(NUMBERED, {"partner": partner, "seq": int(sequence)}).one_or_none()
+    if row is None:
+        raise NotFound(f"no event {shown(f'{partner}/{sequence}')}")
+    return Place(*row)
 
 
 def _deliveries_of(connection: sa.Connection, key: dict[str, Any]) -> tuple[Delivery, ...]:

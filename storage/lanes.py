@@ -5,7 +5,7 @@ batch.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from domain.lifecycle import Delivery, ParkReason, State
@@ -13,6 +13,8 @@ from storage.database import Connection
 
 DISPATCH = "SELECT * FROM dispatch(%s, %b::int[], %b::boolean[], %s)"
 READ_LANES = "SELECT * FROM read_lanes(%b::int[], %b::int[], %b::bigint[], %s)"
+READ_FLYING = "SELECT * FROM read_flying(%b::int[], %b::int[])"
+READ_KEYS = "SELECT * FROM read_keys(%b::int[], %b::int[], %b::bigint[], %b::bigint[])"
 READ_EVENTS = "SELECT * FROM read_events(%b::int[], %b::bigint[], %b::timestamptz[])"
 UNDISPATCHED = """
 SELECT h.partner_id FROM partner_heads h
@@ -182,22 +184,48 @@ async def read_lanes(connection: Connection, afters: dict[LaneKey, int], limit: 
         READ_LANES, ([key[0] for key in afters], [key[1] for key in afters], list(afters.values()), limit)
     )
     found: dict[LaneKey, LaneRead] = {}
-    for partner_id, destination_id, tail, sequence, received_at, state, lane_key, attempts, failures, *rest in rows:
+    for partner_id, destination_id, tail, *row in rows:
         read = found.setdefault((partner_id, destination_id), LaneRead(tail, []))
-        if sequence is None:
-            continue
-        due_ms, token, budget_ms, replay_id, holding = rest
-        delivery = Delivery(
-            State(state),
-            attempts,
-            failures,
-            token=token,
-            replay_id=replay_id,
-            holding=holding,
-            park_reason=ParkReason.ATTEMPTS_EXHAUSTED if holding else None,
-        )
-        read.open.append(Open(sequence, received_at, delivery, lane_key, due_ms or 0, budget_ms or 0))
+        if row[0] is not None:
+            read.open.append(_open(row))
     return found
+
+
+async def read_flying(connection: Connection, keys: Sequence[LaneKey]) -> dict[LaneKey, list[Open]]:
+    """Every attempt in flight in these lanes, in order."""
+    found: dict[LaneKey, list[Open]] = {}
+    parameters = ([key[0] for key in keys], [key[1] for key in keys])
+    for partner_id, destination_id, *row in await connection.fetch(READ_FLYING, parameters):
+        found.setdefault((partner_id, destination_id), []).append(_open(row))
+    return found
+
+
+async def read_keys(
+    connection: Connection, wanted: dict[LaneKey, dict[int, int]]
+) -> dict[LaneKey, dict[int, list[Open]]]:
+    """The first two open (or holding) deliveries of each key of these lanes, from a sequence on."""
+    asked = [(*lane, key, since) for lane, keys in wanted.items() for key, since in keys.items()]
+    found: dict[LaneKey, dict[int, list[Open]]] = {}
+    columns = [list(column) for column in zip(*asked, strict=True)]
+    for partner_id, destination_id, *row in await connection.fetch(READ_KEYS, columns):
+        opened = _open(row)
+        keys = found.setdefault((partner_id, destination_id), {})
+        keys.setdefault(opened.lane_key or 0, []).append(opened)
+    return found
+
+
+def _open(row: Sequence[Any]) -> Open:
+    sequence, received_at, state, lane_key, attempts, failures, due_ms, token, budget_ms, replay_id, holding = row
+    delivery = Delivery(
+        State(state),
+        attempts,
+        failures,
+        token=token,
+        replay_id=replay_id,
+        holding=holding,
+        park_reason=ParkReason.ATTEMPTS_EXHAUSTED if holding else None,
+    )
+    return Open(sequence, received_at, delivery, lane_key, due_ms or 0, budget_ms or 0)
 
 
 async def tell_drain_rates(connection: Connection, rates: dict[int, float]) -> None:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
 from domain.sources import parse_source
-from domain.values import is_name, parse_name
+from domain.values import counted, format_duration, format_rate, is_name, parse_name
 from domain.verification import find_scheme
 from storage import audit
 from storage.errors import Conflict, Invalid, NotFound
@@ -152,7 +152,7 @@ def add(
     for statement in MAKE_LOG:
         connection.execute(statement, {"id": identity})
     _store_secrets(connection, vault, identity, given)
-    audit.record(connection, actor, "partner add", name, _told(values))
+    audit.record(connection, actor, "partner add", name, _told(options))
     return find(connection, name), made
 
 
@@ -210,15 +210,15 @@ def rotate_secret(
     if len(connection.execute(VALID_SECRETS, {"id": partner.id}).all()) >= MAX_SECRETS:
         raise Conflict(f"{MAX_SECRETS} secrets of partner {name!r} are valid already: wait for an overlap to end")
     _store_secrets(connection, vault, partner.id, given)
-    details = {"old_valid_for_seconds": overlap.total_seconds()}
+    details = {"overlap": format_duration(overlap)}
     audit.record(connection, actor, "partner rotate-secret", name, details)
     return made
 
 
-def newest_secret(connection: sa.Connection, vault: Vault, partner_id: int) -> str | None:
+def newest_secret(connection: sa.Connection, vault: Vault, partner: Partner) -> str | None:
     """The secret with which the partner would sign now. Raises: CannotOpen."""
-    sealed = connection.execute(VALID_SECRETS, {"id": partner_id}).scalars().first()
-    return None if sealed is None else vault.open_text(sealed, PARTNER_SECRET)
+    sealed = connection.execute(VALID_SECRETS, {"id": partner.id}).scalars().first()
+    return None if sealed is None else vault.open_text(sealed, PARTNER_SECRET, partner.name)
 
 
 def waiting(connection: sa.Connection, name: str) -> Waiting:
@@ -235,7 +235,7 @@ def remove(connection: sa.Connection, name: str, *, even_if_waiting: bool = Fals
     last_seq = connection.execute(LOCK_HEAD, {"id": identity}).scalar_one()
     left = Waiting(*connection.execute(WAITING, {"id": identity}).one())
     if left and not even_if_waiting:
-        raise Conflict(f"{left.total} deliveries of partner {name!r} wait")
+        raise Conflict(f"{counted(left.total, 'delivery', 'deliveries')} of partner {name!r} still to be made")
     connection.execute(REST_LANES, {"id": identity})
     gone = partners.update().where(partners.c.id == identity, partners.c.removed_at.is_(None))
     if not connection.execute(gone.values(removed_at=sa.func.now())).rowcount:
@@ -335,4 +335,8 @@ def _locked(connection: sa.Connection, name: str) -> Partner:
 
 
 def _told(options: Options) -> dict[str, Any]:
-    return dict(options)
+    """The options as people write them."""
+    told: dict[str, Any] = dict(options)
+    if "rate" in options:
+        told["rate"] = "none" if options["rate"] is None else format_rate(options["rate"])
+    return told

@@ -13,6 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from storage.errors import StorageUnavailable, first_line
+from storage.transactions import sqlalchemy_url
 
 SQL = Path(__file__).parent / "sql"
 MIGRATION_LOCK = 4_046_127  # any number of our own: one migration at a time
@@ -50,8 +51,3 @@ def alembic_config() -> Config:
     config.set_main_option("script_location", str(Path(__file__).parent.parent / "migrations"))
     config.set_main_option("path_separator", "os")
     return config
-
-
-def sqlalchemy_url(url: str) -> sa.URL:
-    """The same database for SQLAlchemy: `postgresql://` by psycopg 3."""
-    return sa.make_url(url).set(drivername="postgresql+psycopg")

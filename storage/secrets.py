@@ -17,6 +17,12 @@ PARTNER_SECRET = b"partner-secret"
 DESTINATION_SECRET = b"destination-secret"
 DESTINATION_URL = b"destination-url"
 DESTINATION_HEADERS = b"destination-headers"
+MEANT = {  # how people are told which sealed value is meant; the owner's name follows
+    PARTNER_SECRET: "the secret of partner",
+    DESTINATION_SECRET: "the secret of destination",
+    DESTINATION_URL: "the URL of destination",
+    DESTINATION_HEADERS: "the headers of destination",
+}
 
 KEY_BYTES = 32
 VERSION = b"\x01"
@@ -26,7 +32,7 @@ _OVERHEAD = len(VERSION) + FINGERPRINT_BYTES + NONCE_BYTES + 16
 
 
 class CannotOpen(Exception):
-    """A sealed value does not open with the master keys at hand; the message says why, never what."""
+    """A sealed value does not open with the master keys at hand; the message says whose it is and why, never what."""
 
 
 def fingerprint(key: bytes) -> bytes:
@@ -46,24 +52,35 @@ class Vault:
         self._keys = {fingerprint(key): AESGCM(key) for key in keys}
         self._first = fingerprint(keys[0])
 
+    @property
+    def first(self) -> str:
+        """The fingerprint of the key that seals, in hexadecimal digits."""
+        return self._first.hex()
+
     def seal(self, plain: bytes, context: bytes) -> bytes:
         """The plain bytes, sealed for this context. Twice the same is sealed differently."""
         nonce = os.urandom(NONCE_BYTES)
         head = VERSION + self._first
         return head + nonce + self._keys[self._first].encrypt(nonce, plain, head + context)
 
-    def open(self, sealed: bytes, context: bytes) -> bytes:
-        """What was sealed. Raises: CannotOpen for a missing key, another context, or damage."""
+    def open(self, sealed: bytes, context: bytes, owner: str) -> bytes:
+        """What was sealed; `owner` is whose it is, for the message.
+
+        Raises: CannotOpen for a missing key, another context, or damage.
+        """
+        meant = f"{MEANT[context]} {owner}"
         if len(sealed) < _OVERHEAD or sealed[:1] != VERSION:
-            raise CannotOpen("this is no sealed value")
+            raise CannotOpen(f"{meant} is no sealed value")
         head, rest = sealed[: 1 + FINGERPRINT_BYTES], sealed[1 + FINGERPRINT_BYTES :]
         key = self._keys.get(head[1:])
         if key is None:
-            raise CannotOpen(f"it was sealed with the master key {head[1:].hex()}, which is not in HOOKYARD_MASTER_KEY")
+            raise CannotOpen(
+                f"{meant} was sealed with master key {head[1:].hex()}, which is not in HOOKYARD_MASTER_KEY"
+            )
         try:
             return key.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], head + context)
         except InvalidTag as problem:
-            raise CannotOpen("a sealed value is damaged or stands in the wrong place") from problem
+            raise CannotOpen(f"{meant} is damaged or stands in the wrong place") from problem
 
     def is_current(self, sealed: bytes) -> bool:
         """Whether the first key sealed it (else it waits for being sealed again)."""
@@ -73,14 +90,15 @@ class Vault:
         """`seal` of UTF-8."""
         return self.seal(text.encode(), context)
 
-    def open_text(self, sealed: bytes, context: bytes) -> str:
+    def open_text(self, sealed: bytes, context: bytes, owner: str) -> str:
         """What `seal_text` was given. Raises: CannotOpen."""
-        return self.open(sealed, context).decode()
+        return self.open(sealed, context, owner).decode()
 
     def seal_headers(self, headers: Iterable[tuple[str, str]]) -> bytes:
         """A destination's configured headers, sealed as JSON `[[name, value], ...]`."""
         return self.seal(json.dumps([list(pair) for pair in headers]).encode(), DESTINATION_HEADERS)
 
-    def open_headers(self, sealed: bytes) -> tuple[tuple[str, str], ...]:
+    def open_headers(self, sealed: bytes, owner: str) -> tuple[tuple[str, str], ...]:
         """What `seal_headers` was given. Raises: CannotOpen."""
-        return tuple((str(name), str(value)) for name, value in json.loads(self.open(sealed, DESTINATION_HEADERS)))
+        pairs = json.loads(self.open(sealed, DESTINATION_HEADERS, owner))
+        return tuple((str(name), str(value)) for name, value in pairs)

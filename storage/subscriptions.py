@@ -91,15 +91,18 @@ def subscribe(
 
     Raises: NotFound, Invalid.
     """
-    if ordering == "key":
-        raise Invalid("--order key is not available yet: use partner (the default) or none")
     if not 1 <= max_waiting <= MAX_WAITING_LIMIT:
         raise Invalid(f"max waiting {max_waiting}: 1 to {MAX_WAITING_LIMIT} are allowed")
     try:
         globs = normal_globs(types)
     except ValueError as problem:
         raise Invalid(str(problem)) from problem
-    source, target = partners.find(connection, partner).id, destinations.find(connection, destination).id
+    sender, target = partners.find(connection, partner), destinations.find(connection, destination).id
+    if ordering == "key" and sender.order_key == "none":
+        raise Invalid(
+            f"partner {partner} has no order key: give it one with `partner edit {partner} --order-key SOURCE`"
+        )
+    source = sender.id
     pair = {"partner": source, "destination": target}
     last_seq = connection.execute(LOCK_HEAD, pair).scalar_one()
     if not connection.execute(HOLD_DESTINATION, pair).scalar_one():

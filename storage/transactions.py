@@ -31,9 +31,8 @@ class Store:
     def __init__(self, url: str, application: str = "hookyard cli", statement_seconds: float = READ_SECONDS) -> None:
         arguments = settings(application)
         arguments["options"] += f" -c statement_timeout={int(statement_seconds * 1000)}"
-        address = sa.make_url(url).set(drivername="postgresql+psycopg")
         self._engine = sa.create_engine(
-            address, connect_args=arguments, pool_size=1, max_overflow=0, pool_pre_ping=True
+            sqlalchemy_url(url), connect_args=arguments, pool_size=1, max_overflow=0, pool_pre_ping=True
         )
 
     @contextlib.contextmanager
@@ -71,6 +70,11 @@ class Store:
     def _once(self, work: Callable[[sa.Connection], Result]) -> Result:
         with self._engine.begin() as connection:
             return work(connection)
+
+
+def sqlalchemy_url(url: str) -> sa.URL:
+    """The same database for SQLAlchemy: `postgresql://` by psycopg 3."""
+    return sa.make_url(url).set(drivername="postgresql+psycopg")
 
 
 def _is_passing(problem: BaseException) -> bool:

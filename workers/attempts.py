@@ -221,16 +221,16 @@ class Attempts:
             self._feed.entries += 1
         else:
             self.settled[entry.partner_id] += 1
-            if not entry.is_strict:
+            if not entry.is_strict:  # what it overtook is still before it
                 self.overtaking[entry.key] += 1
         self._learn(flight, verdict)
         self.turns.release(flight.turnstile)
         self._go_on(lane)
-        lane.saving += 1
+        lane.unsaved.add(entry.sequence)
         try:
             await self._recorded(flight, outcome, fate)
         finally:
-            lane.saving -= 1
+            lane.unsaved.discard(entry.sequence)
 
     def _learn(self, flight: Flight, verdict: Verdict) -> None:
         if verdict.meaning is Meaning.DELIVERED:
@@ -304,7 +304,7 @@ class Attempts:
             closing = ParkReason.DESTINATION_REMOVED
         elif destination.state == "suspended":
             closing = ParkReason.DESTINATION_SUSPENDED
-        return Policy(destination.max_attempts, destination.on_park == "hold" and entry.is_strict, closing)
+        return Policy(destination.max_attempts, destination.on_park == "hold" and entry.lane_key is not None, closing)
 
     def _fact(self, flight: Flight, begun: Delivery, verdict: Verdict) -> Fact:
         match verdict.meaning:

@@ -79,8 +79,8 @@ class Feed:
         self.read_on(lane)
 
     def read_on(self, lane: Lane) -> None:
-        """The lane is read on if it is behind and has room."""
-        if lane.should_read and self.lanes.get(lane.key) is lane:
+        """The lane is read on if it is behind and has room, and the next of its free keys are looked up."""
+        if (lane.should_read or lane.should_fetch) and self.lanes.get(lane.key) is lane:
             self._behind[lane.key] = lane
             self._is_behind.set()
 
@@ -157,9 +157,11 @@ class Feed:
             if lane is None:
                 continue
             copy = event.copy if self.copy_bytes < COPY_BYTES else None
+            before = len(lane.queue)
             if self.entries < ENTRIES and lane.push(event.sequence, event.received_at, previous, lane_key, copy):
-                self.entries += 1
-                self.copy_bytes += len(copy.body) if copy is not None else 0
+                if len(lane.queue) > before:
+                    self.entries += 1
+                    self.copy_bytes += len(copy.body) if copy is not None else 0
                 self._ready(lane)
             else:
                 lane.behind = lane.missed = True
@@ -178,29 +180,57 @@ class Feed:
                 self._is_behind.clear()
             try:
                 await self._read([lane for lane in chosen if lane.should_read])
+                await self._fetch([lane for lane in chosen if lane.should_fetch])
             except StorageUnavailable:
                 for lane in chosen:
                     lane.reading = False
+                    if lane.fetching:
+                        lane.fetching = False
+                        self.reread(lane)
                     self.read_on(lane)
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _read(self, chosen: list[Lane]) -> None:
+        """What these lanes have open beyond their positions is in their mailboxes, as far as there is room."""
         if not chosen:
             return
-        reads = await storage.read_lanes(self._connection, {lane.key: lane.begin_read() for lane in chosen}, MAILBOX)
+        afters = {lane.key: lane.begin_read() for lane in chosen}
+        anew = [key for key, after in afters.items() if after < 0]
+        flying = await storage.read_flying(self._connection, anew) if anew else {}
+        reads = await storage.read_lanes(self._connection, afters, MAILBOX)
         now = asyncio.get_running_loop().time()
-        for lane in chosen:
-            if self.lanes.get(lane.key) is not lane:
-                continue  # its shard was given back meanwhile
+        for lane in self._still_ours(chosen):
             if (read := reads.get(lane.key)) is None:
                 del self.lanes[lane.key]
                 continue
             before = len(lane.queue) + len(lane.retrying)
-            for row in lane.loaded(read, MAILBOX, now):
+            found = [] if lane.stale else lane.took_over(flying.get(lane.key, []), now)
+            for row in (*found, *lane.loaded(read, MAILBOX, now)):
                 self._foreign(lane, row)
             self.entries += len(lane.queue) + len(lane.retrying) - before
-            self._ready(lane)
-            self.read_on(lane)
+            self._go_on(lane)
+
+    async def _fetch(self, chosen: list[Lane]) -> None:
+        """The next deliveries of keys whose eldest is settled are in their lanes."""
+        if not chosen:
+            return
+        asked = {lane.key: lane.begin_fetch() for lane in chosen}
+        found = await storage.read_keys(self._connection, {key: wanted for key, (_, wanted) in asked.items()})
+        now = asyncio.get_running_loop().time()
+        for lane in self._still_ours(chosen):
+            before = len(lane.queue) + len(lane.retrying)
+            mark, wanted = asked[lane.key]
+            lane.fetched(mark, wanted, found.get(lane.key, {}), now)
+            self.entries += len(lane.queue) + len(lane.retrying) - before
+            self._go_on(lane)
+
+    def _still_ours(self, lanes: list[Lane]) -> list[Lane]:
+        """Those whose shard was not given back meanwhile."""
+        return [lane for lane in lanes if self.lanes.get(lane.key) is lane]
+
+    def _go_on(self, lane: Lane) -> None:
+        self._ready(lane)
+        self.read_on(lane)
 
     def _lane(self, key: LaneKey) -> Lane | None:
         """The lane, made when first needed; None where its partner is not ours (any more)."""

@@ -130,8 +130,12 @@ class Worker:
                 await asyncio.sleep(AGAIN_SECONDS)
         return False
 
+    def show(self) -> None:
+        """The gauges tell what is now."""
+        if self._tenure is not None:
+            self._tenure.show()
+
     async def _show(self) -> None:
         while True:
-            if self._tenure is not None:
-                self._tenure.show()
+            self.show()
             await asyncio.sleep(SHOW_SECONDS)

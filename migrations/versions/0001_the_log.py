@@ -208,6 +208,9 @@ CREATE TABLE attempts (
     PRIMARY KEY (partner_id, destination_id, seq, number, received_at)
 ) PARTITION BY RANGE (received_at);
 
+-- For lanes ordered by key: what came before with the same key. Nothing in it ever changes, so updates stay HOT.
+CREATE INDEX deliveries_key ON deliveries (partner_id, destination_id, lane_key, seq) WHERE lane_key <> 0;
+
 -- The parked deliveries again, so that listing them needs no index on a column that changes on the hot path.
 CREATE TABLE parked (
     partner_id int NOT NULL,

@@ -8,8 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-ROLES = ("up", "ingest", "worker", "jobs", "ops")  # they log for themselves: a defect shows its traceback
-
 
 def main() -> None:
     """Runs the command of the process's arguments and ends the process with its exit code."""
@@ -29,13 +27,8 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # whoever read has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as problem:
-        from ops.cli.errors import verdict
+    except Exception as problem:  # noqa: BLE001 - the last door: nobody is shown a traceback unasked
+        from ops.cli.errors import tell
 
-        told = verdict(problem)
-        if told is None and argv[:1] and argv[0] in ROLES:
-            raise
-        text, code = told or (f"hookyard: this is a defect: {type(problem).__name__}: {problem}", 1)
         sys.stdout.flush()
-        print(text, file=sys.stderr)
-        return code
+        return tell(problem, argv[0] if argv else "")

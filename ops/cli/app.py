@@ -1,16 +1,36 @@
 """The tree of commands."""
 
+from typing import Annotated
+
 import typer
 
+from domain.version import VERSION
 from ops.cli import backlog, destination, event, partner, processes, replay, send, subscription
 
 app = typer.Typer(
-    help="A durable, ordered webhook pipeline.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"hookyard {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def hookyard(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A durable, ordered webhook pipeline."""
+
+
 app.add_typer(processes.up_app)
 app.add_typer(partner.app, name="partner")
 app.add_typer(destination.app, name="destination")

@@ -1,5 +1,6 @@
 """`hookyard backlog`, `hookyard audit`: what waits and why; who did what."""
 
+import json as codec
 import sys
 import time
 from collections import deque
@@ -151,4 +152,12 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _details(details: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in details.items())
+    return " ".join(f"{name}={_written(value)}" for name, value in details.items())
+
+
+def _written(value: Any) -> str:
+    """A detail as people write it: lists by commas, text with blanks in quotes."""
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    text = str(value)
+    return codec.dumps(text, ensure_ascii=False) if " " in text else text

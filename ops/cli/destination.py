@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from domain.values import format_duration, format_rate, parse_duration
+from domain.values import counted, format_duration, format_rate, parse_duration
 from ops.cli.options import (
     Json,
     Name,
@@ -22,7 +22,7 @@ from ops.cli.output import instant, print_fields, print_json, print_table, say
 from ops.cli.session import Session, session
 
 if TYPE_CHECKING:
-    from storage.destinations import Destination, Options
+    from storage.destinations import Destination, Left, Options
 
 app = typer.Typer(help="Destinations: who receives from us.", no_args_is_help=True)
 
@@ -261,15 +261,25 @@ def reset_breaker(name: Name) -> None:
 def remove(name: Name, yes: Yes = False) -> None:
     """Send nothing to it any more; what waits for it is parked (destination_removed), events are kept.
 
-    Where something waits, it asks on a terminal and needs --yes elsewhere.
+    What is parked then can be discarded, but not replayed: there is nowhere to send it to. Where something waits or is
+    parked, it asks on a terminal and needs --yes elsewhere.
     """
     from storage import destinations
 
     with session() as now:
-        left = now.store.run(lambda connection: destinations.waiting(connection, name))
-        agreed = yes or agreed_to_remove(f"destination {name}", left, "they will be parked")
-        parked = destinations.remove(now.store, name, even_if_waiting=agreed, actor=now.actor)
-    print(f"destination {name} removed" + (f": {parked} deliveries that waited are parked" if parked else ""))
+        left = now.store.run(lambda connection: destinations.left(connection, name))
+        agreed = yes or agreed_to_remove(f"destination {name}", _fate(left))
+        waited = destinations.remove(now.store, name, even_if_waiting=agreed, actor=now.actor)
+    print(f"destination {name} removed")
+    if waited:
+        print(
+            f"{counted(waited, 'delivery that waited is', 'deliveries that waited are')} parked (destination_removed)"
+        )
+    if waited or left.parked:
+        say(
+            f"note: what is parked for it ({waited + left.parked}) can be discarded, not replayed; "
+            "hookyard backfill brings stored events to another destination"
+        )
 
 
 def document(destination: "Destination") -> dict[str, Any]:
@@ -310,6 +320,14 @@ def _statuses(text: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise wrong(f"{text[:60]!r} is no list of statuses, as in 422,451", "--park-on")
     return sorted({int(part[:4]) for part in parts})
+
+
+def _fate(left: "Left") -> str:
+    """What becomes of what its removal would concern; empty where that is nothing."""
+    if not left.waiting and not left.parked:
+        return ""
+    waits = counted(left.waiting, "delivery waits and will be parked", "deliveries wait and will be parked")
+    return f"{waits}, {left.parked} {'is' if left.parked == 1 else 'are'} parked already; none can be replayed then"
 
 
 def _judge(now: Session, url: str | None) -> None:

@@ -1,15 +1,45 @@
 """What went wrong, in one line, and the exit code it means."""
 
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
 import typer
 
+from ops import logs
 from ops.cli.send import NotAccepted
 from ops.processes import CannotStart
-from ops.settings import WrongSetting
+from ops.settings import WrongSetting, load
 from storage.errors import BadData, Conflict, Invalid, NotFound, StorageUnavailable
 from storage.secrets import CannotOpen
 
+if TYPE_CHECKING:
+    from ops.settings import Settings
+
 TOLD = (BadData, CannotOpen, CannotStart, Conflict, Invalid, NotAccepted, NotFound, StorageUnavailable, WrongSetting)
 WRONG_USAGE = 2
+ROLES = ("ingest", "worker", "jobs", "ops")  # they log
+
+
+def tell(problem: Exception, command: str) -> int:
+    """The exit code, after one line on stderr: what is wrong, or that nobody expected it.
+
+    A role logs the unexpected, with its traceback as a field; a command shows that at HOOKYARD_LOG_LEVEL=debug.
+    """
+    known = verdict(problem)
+    if known is not None:
+        print(known[0], file=sys.stderr)
+        return known[1]
+    settings = _settings()
+    if settings is not None and command in ROLES:
+        logs.configure(settings.log_level, settings.log_format, role=settings.slot or command)
+        logs.defect(problem)
+        return 1
+    if settings is not None and settings.log_level == "debug":
+        traceback.print_exception(problem)
+    told = logs.describe(problem)
+    print(f"hookyard: internal error: {told}; this is a defect, details: HOOKYARD_LOG_LEVEL=debug", file=sys.stderr)
+    return 1
 
 
 def verdict(problem: Exception) -> tuple[str, int] | None:
@@ -33,6 +63,13 @@ def _usage(problem: typer.TyperException) -> str:
     reason = _line(text).replace("Value error, ", "").rstrip(".")
     reason = reason[:1].lower() + reason[1:]
     return f"{command}: {reason} (see {command} --help)"
+
+
+def _settings() -> "Settings | None":
+    try:
+        return load()
+    except WrongSetting:
+        return None
 
 
 def _line(text: str) -> str:

@@ -82,9 +82,9 @@ def show(event_id: EventId, json: Json = False) -> None:
     with session() as now, now.store.begin() as connection:
         found = events.find(connection, event_id)
     if json:
-        print_json(_document(event_id, found))
+        print_json(_document(found))
     else:
-        _print_story(event_id, found)
+        _print_story(found)
 
 
 @app.command("body", short_help="Write the event's exact bytes to stdout.")
@@ -170,9 +170,9 @@ def _pages(now: Session, wanted: "Filter") -> "Iterator[Listed]":
             return
 
 
-def _document(event_id: str, event: "Event") -> dict[str, Any]:
+def _document(event: "Event") -> dict[str, Any]:
     return {
-        "id": event_id,
+        "id": event.id,
         "partner": event.partner,
         "sequence": event.place.sequence,
         "type": event.type,
@@ -210,8 +210,8 @@ def _attempt(attempt: "Attempt") -> dict[str, Any]:
     }
 
 
-def _print_story(event_id: str, event: "Event") -> None:
-    told = _document(event_id, event)
+def _print_story(event: "Event") -> None:
+    told = _document(event)
     del told["deliveries"]
     print_fields({name: value for name, value in told.items() if value is not None})
     if not event.deliveries:

@@ -9,6 +9,7 @@ import typer
 
 from domain.values import parse_duration, parse_rate, parse_time
 
+AN_EVENT = "evt_… as the 202 gave it, or PARTNER/SEQUENCE such as acme/1."
 RANGE = "Times are ISO 8601 (UTC unless they name a zone) or an age such as 15m, 24h or 7d; ranges are half-open."
 
 
@@ -43,16 +44,16 @@ def wrong(text: str, option: str | None = None) -> typer.BadParameter:
     return typer.BadParameter(text, param_hint=option)
 
 
-def agreed_to_remove(what: str, waiting: int, fate: str) -> bool:
-    """Whether a person agrees to remove something that deliveries wait for; nobody is asked where none do.
+def agreed_to_remove(what: str, fate: str) -> bool:
+    """Whether a person agrees to remove it, told what becomes of what it leaves; nobody is asked where that is nothing.
 
     Raises: Conflict where nobody can be asked, Abort for a no.
     """
     from storage.errors import Conflict
 
-    if waiting and not sys.stdin.isatty():
-        raise Conflict(f"{waiting} deliveries wait for {what}: {fate}; say --yes to remove it")
-    return bool(waiting) and typer.confirm(f"{waiting} deliveries wait: {fate}. Remove {what}?", abort=True)
+    if fate and not sys.stdin.isatty():
+        raise Conflict(f"{what}: {fate}; say --yes to remove it")
+    return bool(fate) and typer.confirm(f"{what}: {fate}. Remove it?", abort=True, err=True)
 
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -77,7 +78,7 @@ Overlap = Annotated[
         help="For how long old secrets stay valid (24h).",
     ),
 ]
-EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="evt_… as the 202 gave it.")]
+EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help=AN_EVENT)]
 Pace = Annotated[
     float | None,
     typer.Option("--rate", parser=parse_rate, metavar="N/s", help="At most so many a second."),

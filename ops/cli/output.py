@@ -1,12 +1,15 @@
-"""How answers look: one JSON document, or compact tables that are whole wherever no terminal bounds them."""
+"""How answers look: one JSON document, or compact tables that are whole wherever no terminal bounds them.
+
+rich folds a table into a terminal; a program gets plain lines, and is spared the time to load it.
+"""
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-PIPED_COLUMNS = 100_000  # nothing is cut or wrapped where a program reads
+Rows = Sequence[Sequence[object]]
 
 
 def print_json(document: Any) -> None:
@@ -24,25 +27,41 @@ def print_json_rows(rows: Iterable[Any]) -> None:
     print("\n]" if comma else "]")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
+def print_table(columns: Sequence[str], rows: Rows, nothing: str) -> None:
     """Aligned columns; numbers to the right. `nothing` is said where there is no row."""
     if not rows:
         print(nothing)
         return
+    to_the_right = [all(isinstance(row[index], int | float | None) for row in rows) for index in range(len(columns))]
+    lines = _folded if sys.stdout.isatty() else _aligned
+    cells = [[shown(value) for value in row] for row in rows]
+    print("\n".join(line.rstrip() for line in lines(columns, cells, to_the_right)))
+
+
+def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
+    """Each row on one line, however long."""
+    table = [columns, *rows]
+    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
+    for row in table:
+        cells = zip(row, widths, to_the_right, strict=True)
+        yield "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in cells)
+
+
+def _folded(columns: Sequence[str], rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
+    """As wide as the terminal: what is longer goes on below, in its column."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index, name in enumerate(columns):
-        numbers = all(isinstance(row[index], int | float | None) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=not sys.stdout.isatty())
+    for name, right in zip(columns, to_the_right, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(value)) for value in row))
-    console = Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS, highlight=False, soft_wrap=False)
+        table.add_row(*map(Text, row))
+    console = Console(highlight=False)
     with console.capture() as capture:
         console.print(table)
-    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    yield from capture.get().splitlines()
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from domain.values import format_rate
+from domain.values import counted, format_rate
 from ops.cli.options import Json, Name, Overlap, Yes, agreed_to_remove, optional_rate, rate_or_none, read_secret, wrong
 from ops.cli.output import instant, print_fields, print_json, print_table, say
 from ops.cli.session import session
@@ -202,11 +202,13 @@ def remove(name: Name, yes: Yes = False) -> None:
 
     with session() as now:
         left = now.store.run(lambda connection: partners.waiting(connection, name))
-        agreed = yes or agreed_to_remove(f"partner {name}", left.total, "they will still be delivered")
+        waits = counted(left.total, "delivery waits and will", "deliveries wait and will")
+        agreed = yes or agreed_to_remove(f"partner {name}", f"{waits} still be made" if left else "")
         left = now.store.run(
             lambda connection: partners.remove(connection, name, even_if_waiting=agreed, actor=now.actor)
         )
-    print(f"partner {name} removed" + (f": {left.total} deliveries wait and go on" if left else ""))
+    waits = f": {counted(left.total, 'delivery that waits', 'deliveries that wait')} will still be made" if left else ""
+    print(f"partner {name} removed{waits}")
 
 
 def document(partner: "Partner") -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""The commands that are processes: `up`, the roles, `migrate`; and `config` and `doctor`, which look at them."""
+"""The commands that are processes: `up` and the roles; what prepares for them, and what looks at them."""
 
 import typer
 
+from domain.values import counted
 from ops.cli.options import Json
 from ops.cli.output import print_fields, print_json
+from ops.cli.session import session
 
 app = typer.Typer()
 up_app = typer.Typer()
@@ -28,12 +30,29 @@ def migrate() -> None:
     print("the database has the schema of this version")
 
 
+@app.command("reseal", short_help="Encrypt everything with the first master key.")
+def reseal(json: Json = False) -> None:
+    """Encrypt every stored secret, URL and header anew with the first key of HOOKYARD_MASTER_KEY.
+
+    Once every role runs with the new key first and the old one after it; afterwards the old one may go.
+    """
+    from storage.sealed import reseal
+
+    with session() as now:
+        done = reseal(now.store, now.vault, actor=now.actor)
+    if json:
+        print_json({"resealed": done, "master_key": now.vault.first})
+        return
+    was = f"{counted(done, 'value is', 'values are')} sealed anew" if done else "nothing to do: everything is sealed"
+    print(f"{was} with master key {now.vault.first}")
+
+
 @app.command("ingest", short_help="Run an ingest process.")
 def ingest() -> None:
     """Run one ingest process: the public edge that stores events."""
     from ops.wiring import role_settings, run_ingest
 
-    run_ingest(role_settings())
+    run_ingest(role_settings("ingest"))
 
 
 @app.command("worker", short_help="Run a worker process.")
@@ -41,7 +60,7 @@ def worker() -> None:
     """Run one worker process: it owns partners and delivers their events."""
     from ops.wiring import role_settings, run_worker
 
-    run_worker(role_settings())
+    run_worker(role_settings("worker"))
 
 
 @app.command("jobs")
@@ -49,7 +68,7 @@ def jobs() -> None:
     """Run the background jobs."""
     from ops.wiring import role_settings, run_jobs
 
-    run_jobs(role_settings())
+    run_jobs(role_settings("jobs"))
 
 
 @app.command("ops", short_help="Run dashboard, admin API and metrics.")
@@ -57,7 +76,7 @@ def ops() -> None:
     """Run the dashboard, the admin API and the metrics."""
     from ops.wiring import role_settings, run_ops
 
-    run_ops(role_settings())
+    run_ops(role_settings("ops"))
 
 
 @app.command("config")

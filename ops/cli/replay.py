@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from domain.values import counted
 from ops.cli.event import Reason, named
 from ops.cli.options import (
+    AN_EVENT,
     RANGE,
     ByDestination,
     ByPartner,
@@ -33,11 +35,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-EventIds = Annotated[
-    list[str] | None, typer.Argument(metavar="EVENT_ID", help="evt_… as the 202 gave it.", show_default=False)
-]
+EventIds = Annotated[list[str] | None, typer.Argument(metavar="EVENT_ID", help=AN_EVENT, show_default=False)]
 State = Annotated[
     str | None, typer.Option("--state", metavar="STATE", help="parked (default), delivered or discarded.")
+]
+Parked = Annotated[
+    str | None, typer.Option("--state", metavar="parked", help="parked: nothing else can be discarded (default).")
 ]
 DONE = {"replay": "queued again", "discard": "discarded", "backfill": "queued"}
 HINTS = {
@@ -79,7 +82,7 @@ def discard(
     event_ids: EventIds = None,
     partner: ByPartner = None,
     destination: ByDestination = None,
-    state: State = None,
+    state: Parked = None,
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
@@ -119,7 +122,8 @@ def backfill(
             if dry_run:
                 _report("backfill", counts, json)
                 return
-            _agree(f"Deliver {counts.selected} stored events of {partner} to {destination}?")
+            stored = counted(counts.selected, "stored event", "stored events")
+            _agree(f"Deliver {stored} of {partner} to {destination}?")
         counts = backfills.run(now.store, partner, destination, span, actor=now.actor, rate=rate, tell=_progress)
     _report("backfill", counts, json)
 
@@ -148,7 +152,7 @@ class Asked:
         from storage import events
         from storage.replays import Selection
 
-        places = tuple(dict.fromkeys(map(events.located, self.events)))
+        places = tuple(dict.fromkeys(events.locate(connection, text) for text in self.events))
         ids = named(connection, self.partner, self.destination)
         where = events.Filter(*ids, self.state, None, self.since, self.until, self.reason)
         return Selection(places, where, self.told())
@@ -170,7 +174,9 @@ def _decide(
     if not asked.told():
         raise wrong("name events, or select by --partner, --destination, --state, --reason, --since or --until")
     if asked.state is not None and asked.state not in replays.STATES:
-        raise wrong(f"{asked.state!r}: {', '.join(replays.STATES)} are allowed", "--state")
+        raise wrong(f"{asked.state!r} is no state: {', '.join(replays.STATES)}", "--state")
+    if kind == "discard" and asked.state not in (None, "parked"):
+        raise wrong("only what is parked can be discarded", "--state")
     if asked.reason is not None and asked.reason not in replays.REASONS:
         raise wrong(f"{asked.reason!r} is no reason: {', '.join(replays.REASONS)}", "--reason")
     with session() as now:
@@ -230,7 +236,7 @@ def _report(kind: str, counts: "Counts", json: bool, waited: bool = False) -> No
 
 
 def _deliveries(number: int) -> str:
-    return f"{number} {'delivery' if number == 1 else 'deliveries'}"
+    return counted(number, "delivery", "deliveries")
 
 
 def _progress(counts: "Counts") -> None:

@@ -6,14 +6,13 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ops.cli.options import Json, PartnerName, wrong
-from ops.cli.output import instant, print_json
+from ops.cli.output import print_json
 from ops.cli.session import session
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class NotAccepted(Exception):
 def send(
     partner: PartnerName,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE|-]", help="The body; - for stdin. A small sample if not given.")
+        str | None, typer.Argument(metavar="[FILE|-]", help="The body; - for stdin. A fixed sample if not given.")
     ] = None,
     type_: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="The event's type.")] = None,
     identity: Annotated[
@@ -52,7 +51,7 @@ def send(
         sender = partners.find(connection, partner)
         secret = ""
         if sender.verify != "none":
-            secret = partners.newest_secret(connection, now.vault, sender.id) or ""
+            secret = partners.newest_secret(connection, now.vault, sender) or ""
         bind = now.settings.ingest_bind
     headers = [("content-type", content_type), *_signed(sender, secret, body, chosen, type_)]
     answer = _post(_base(bind), f"/in/{partner}", body, headers)
@@ -66,7 +65,7 @@ def send(
 def _body(file: str | None, type_: str | None, identity: str) -> tuple[bytes, str]:
     """The bytes to send, and their content type."""
     if file is None:
-        sample = {"type": type_ or SAMPLE_TYPE, "id": identity, "sent_at": instant(datetime.now(UTC)), "hello": "world"}
+        sample = {"type": type_ or SAMPLE_TYPE, "id": identity, "hello": "world"}  # the same id again: the same bytes
         return codec.dumps(sample).encode(), "application/json"
     if file == "-":
         body = sys.stdin.buffer.read()

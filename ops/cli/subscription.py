@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from domain.values import counted
 from ops.cli.options import DestinationName, Json, PartnerName
 from ops.cli.output import print_json
 from ops.cli.session import session
@@ -72,4 +73,5 @@ def unsubscribe(partner: PartnerName, destination: DestinationName) -> None:
         left = now.store.run(
             lambda connection: subscriptions.unsubscribe(connection, partner, destination, actor=now.actor)
         )
-    print(f"{destination} receives nothing new of {partner}" + (f": {left} deliveries still wait" if left else ""))
+    waits = f": {counted(left, 'delivery still waits', 'deliveries still wait')}" if left else ""
+    print(f"{destination} receives nothing new of {partner}{waits}")

@@ -36,7 +36,7 @@ BEGIN
         ) e
     ), owed AS MATERIALIZED (
         SELECT g.partner_id, g.seq, g.received_at, s.destination_id,
-               CASE s.ordering WHEN 'partner' THEN 0 WHEN 'key' THEN coalesce(g.order_key, 0) END AS lane_key,
+               CASE s.ordering WHEN 'partner' THEN 0 WHEN 'key' THEN coalesce(g.order_key, -1) END AS lane_key,
                lag(g.seq, 1, l.tail_seq) OVER lane AS previous,
                CASE WHEN d.removed_at IS NOT NULL THEN 'destination_removed'
                     WHEN d.state = 'suspended' THEN 'destination_suspended'

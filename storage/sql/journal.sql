@@ -109,6 +109,13 @@ BEGIN
                             AND x.seq >= l.head_seq AND x.seq < w.seq AND x.received_at BETWEEN l.head_at AND w.at
                             AND (x.state IN ('queued', 'delivering') OR x.holding)
                     ))) THEN 'order'
+                    WHEN d.lane_key <> 0 AND l.head_seq < w.seq AND EXISTS (
+                        SELECT 1 FROM deliveries x
+                        WHERE x.partner_id = w.partner_id AND x.destination_id = w.destination_id
+                            AND x.lane_key = d.lane_key AND x.lane_key <> 0
+                            AND x.seq >= l.head_seq AND x.seq < w.seq AND x.received_at BETWEEN l.head_at AND w.at
+                            AND (x.state IN ('queued', 'delivering') OR x.holding)
+                    ) THEN 'order'
                END AS refusal
         FROM unnest(p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_budgets) WITH ORDINALITY
             AS w (partner_id, destination_id, seq, at, token, budget_ms, ord)
@@ -123,7 +130,7 @@ BEGIN
         JOIN partners p ON p.id = w.partner_id
         JOIN shards s ON s.shard = p.shard
     ), chosen AS MATERIALIZED (
-        SELECT j.*, CASE WHEN j.lane_key = 0 AND j.place > 1 THEN 'order'
+        SELECT j.*, CASE WHEN j.lane_key IS NOT NULL AND j.place > 1 THEN 'order'
                          WHEN j.in_flight + j.n > j.concurrency THEN 'full'
                          WHEN j.n > j.tokens THEN 'rate' END AS refused
         FROM (

@@ -38,6 +38,59 @@ BEGIN
     ORDER BY l.partner_id, l.destination_id, d.seq;
 END $$;
 
+-- Every attempt in flight in these lanes, however far from their heads.
+CREATE OR REPLACE FUNCTION read_flying(p_partners int[], p_destinations int[])
+RETURNS TABLE (
+    partner_id int, destination_id int, seq bigint, received_at timestamptz, state text, lane_key bigint, attempts int,
+    failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT l.partner_id, l.destination_id, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures, NULL::bigint,
+           d.token, d.budget_ms, d.replay_id, d.holding
+    FROM unnest(p_partners, p_destinations) AS w (partner_id, destination_id)
+    JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id AND l.in_flight > 0
+    JOIN partner_tails t ON t.partner_id = l.partner_id
+    CROSS JOIN LATERAL (
+        SELECT d.* FROM deliveries d
+        WHERE d.partner_id = l.partner_id AND d.destination_id = l.destination_id
+            AND d.seq >= l.head_seq AND d.received_at BETWEEN l.head_at AND t.cursor_at AND d.state = 'delivering'
+        ORDER BY d.seq LIMIT l.in_flight
+    ) d
+    ORDER BY l.partner_id, l.destination_id, d.seq;
+END $$;
+
+-- The first two deliveries that each key of these lanes has open (or holding) from a sequence on.
+CREATE OR REPLACE FUNCTION read_keys(p_partners int[], p_destinations int[], p_keys bigint[], p_sinces bigint[])
+RETURNS TABLE (
+    partner_id int, destination_id int, seq bigint, received_at timestamptz, state text, lane_key bigint, attempts int,
+    failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT l.partner_id, l.destination_id, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
+           greatest(0, ceil(extract(epoch FROM d.next_attempt_at - clock_timestamp()) * 1000))::bigint,
+           d.token, d.budget_ms, d.replay_id, d.holding
+    FROM unnest(p_partners, p_destinations, p_keys, p_sinces) AS w (partner_id, destination_id, key, since)
+    JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
+    JOIN partner_tails t ON t.partner_id = l.partner_id
+    CROSS JOIN LATERAL (
+        SELECT d.* FROM deliveries d
+        WHERE d.partner_id = l.partner_id AND d.destination_id = l.destination_id
+            AND d.lane_key = w.key AND d.lane_key <> 0
+            AND d.seq >= w.since AND d.received_at BETWEEN l.head_at AND t.cursor_at
+            AND (d.state IN ('queued', 'delivering') OR d.holding)
+        ORDER BY d.seq LIMIT 2
+    ) d
+    ORDER BY l.partner_id, l.destination_id, d.seq;
+END $$;
+
 -- The events of deliveries whose copy is not at hand.
 CREATE OR REPLACE FUNCTION read_events(p_partners int[], p_seqs bigint[], p_ats timestamptz[])
 RETURNS TABLE (partner_id int, seq bigint, type text, headers bytea, body bytea) LANGUAGE plpgsql

@@ -96,7 +96,11 @@ class Product:
         if self.is_running:
             self.process.kill()
         self.process.wait()
-        until(lambda: not self.survivors(), 10, lambda: f"still alive: {self.survivors()}")
+        try:
+            until(lambda: not self.survivors(), 10, lambda: f"still alive: {self.survivors()}")
+        finally:
+            for pid in self.survivors():
+                os.kill(pid, signal.SIGKILL)
 
     @property
     def is_running(self) -> bool:

@@ -154,7 +154,7 @@ async def test_the_doctor_finds_a_running_system_healthy(product: Product) -> No
     assert report["healthy"] is True
     assert lacks("check ok message", *report["findings"]) == set()
     settings = await product.ask("config")
-    assert settings["HOOKYARD_LEASE_SECONDS"] == "2.0"
+    assert settings["HOOKYARD_LEASE_SECONDS"] == "2"
     assert settings["HOOKYARD_MASTER_KEY"] in ("***", "(not set)")
 
 

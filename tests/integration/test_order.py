@@ -6,9 +6,10 @@ from collections import defaultdict
 from datetime import timedelta
 
 from storage import destinations
+from tests.owner import Elsewhere
 from tests.pipeline import ACTOR, Pipeline
 from tests.sink import Request, overlaps
-from tests.watching import Gate, ask, configured, heard, quiet
+from tests.watching import Gate, ask, configured, heard, quiet, until
 
 STATES = "SELECT seq, state::text, park_reason FROM deliveries ORDER BY seq"
 
@@ -65,6 +66,30 @@ async def test_a_replay_waits_for_what_is_in_flight_and_goes_before_what_is_not(
     assert overlaps(pipeline.sink.requests) == []
     assert pipeline.sink.requests[2].header("hookyard-replay") is not None
     assert pipeline.sink.requests[2].attempt == 2
+
+
+async def test_a_replay_while_an_outcome_waits_for_its_commit_does_not_take_that_attempt_for_a_strangers(
+    pipeline: Pipeline, elsewhere: Elsewhere
+) -> None:
+    """The table still says delivering; a successor would wait out the attempt's budget, its own worker must not."""
+    shop = pipeline.lane(park_on=[400], timeout=timedelta(seconds=60))
+
+    async def lock_the_gate(request: Request) -> int:
+        await elsewhere.transaction("SELECT 1 FROM gates FOR UPDATE")
+        return 200
+
+    pipeline.sink.steps["/"] += [400, lock_the_gate]
+    pipeline.start_worker()
+    await pipeline.post(shop, 3)
+    await elsewhere.until_blocked("hookyard worker journal")
+
+    await ask(pipeline, "replay", 1)
+    await until(lambda: pipeline.sql("SELECT count(*) FROM nudges") == [(0,)], steady_seconds=0.3)
+    await elsewhere.open.aclose()
+    await pipeline.settled(20)
+
+    assert sorted(pipeline.sink.sequences()) == [1, 1, 2, 3]
+    assert pipeline.sql("SELECT DISTINCT outcome FROM attempts WHERE seq > 1") == [("success",)]
 
 
 async def test_replays_of_a_lane_run_in_sequence_whatever_order_they_were_named_in(pipeline: Pipeline) -> None:

@@ -17,7 +17,7 @@ def secrets_of(hand: Hand, name: str) -> list[str]:
         " AND (s.expires_at IS NULL OR s.expires_at > now()) ORDER BY s.id DESC",
         name=name,
     )
-    return [hand.vault.open_text(bytes(row[0]), b"partner-secret") for row in rows]
+    return [hand.vault.open_text(bytes(row[0]), b"partner-secret", "shop") for row in rows]
 
 
 def test_a_partner_comes_with_its_own_log_and_the_defaults_of_its_scheme(hand: Hand) -> None:

@@ -73,7 +73,10 @@ def test_without_a_database_the_command_line_says_so_in_one_line(settings: Setti
     datadir.write_servers(settings.data_dir, ServersFile("postgresql://h/h", "redis://h"))  # of an `up` that has ended
     with pytest.raises(WrongSetting) as missing:
         datadir.complete(settings)
-    assert str(missing.value) == "no database: start `hookyard up` in this directory or set HOOKYARD_DATABASE_URL"
+    assert str(missing.value) == (
+        f"no database: no `hookyard up` runs on {settings.data_dir} (HOOKYARD_DATA_DIR): start it, "
+        "or set HOOKYARD_DATABASE_URL"
+    )
 
 
 def test_a_number_that_was_given_to_another_process_since_is_no_supervisor(tmp_path: Path) -> None:

@@ -320,6 +320,18 @@ def test_what_a_read_saw_of_an_attempt_that_ended_meanwhile_is_past() -> None:
     assert lane.candidate(NOW) is None
 
 
+def test_an_attempt_of_ours_whose_outcome_is_not_saved_yet_is_not_taken_for_a_strangers() -> None:
+    lane = a_lane([1, 2])
+    flying = take(lane)
+    lane.end(flying, DONE, NOW)
+    lane.unsaved.add(1)
+
+    lane.forget()
+    foreign = load(lane, 2, a_row(1, delivery=Delivery(State.DELIVERING, attempts=1)), a_row(2))
+
+    assert (foreign, waiting(lane), lane.is_busy) == ([], [2], True)
+
+
 def test_an_attempt_that_a_predecessor_left_in_flight_is_named_and_stops_the_lane() -> None:
     lane = Lane((1, 2), 3)
     left = a_row(1, delivery=Delivery(State.DELIVERING, attempts=2))
