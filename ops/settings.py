@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -194,6 +193,8 @@ def load() -> Settings:
 
 def unknown_names(environ: Mapping[str, str]) -> list[str]:
     """`HOOKYARD_*` names, there or in `.env`, that mean nothing. Raises WrongSetting for one that looks misspelled."""
+    import difflib
+
     known = {name.upper() for name in Settings.model_fields}
     names = {name for name in (*environ, *_names_in_env_file()) if name.upper().startswith(PREFIX)}
     unknown = sorted(name for name in names if name.upper().removeprefix(PREFIX) not in known)

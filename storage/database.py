@@ -75,7 +75,8 @@ class Connection:
     async def _use(self, work: Callable[[psycopg.AsyncConnection[TupleRow]], Awaitable[Row]]) -> Row:
         async with self._lock:
             try:
-                connection = await self._open()
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    connection = await self._open()
                 silence = asyncio.get_running_loop().call_later(ANSWER_SECONDS, _cut, connection.pgconn.socket)
                 try:
                     result = await work(connection)

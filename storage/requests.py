@@ -77,7 +77,7 @@ def begin(
     """The request's id: it stands in its row and in the audit, once per subject."""
     row = {"kind": kind, "actor": actor, "selection": json.dumps(dict(selection)), "why": why, "rate": rate}
     identity = int(connection.execute(BEGIN, row).scalar_one())
-    details = {"id": identity} | ({"why": why} if why else {})
+    details = {"id": name_of(identity)} | ({"why": why} if why else {})
     for subject in subjects:
         audit.record(connection, actor, kind, subject, details)
     return identity

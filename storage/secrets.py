@@ -3,15 +3,14 @@
 A sealed value is `version (1) + key fingerprint (8) + nonce (12) + ciphertext and tag`. The fingerprint names the key
 without telling it, so keys rotate: the first one seals, every one opens. The kind of the secret is bound in as
 associated data: a sealed URL put in the place of a sealed secret does not open.
+
+The cryptography is loaded by who has a vault: most commands of the command line have none, and it takes its time.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 PARTNER_SECRET = b"partner-secret"
 DESTINATION_SECRET = b"destination-secret"
@@ -49,6 +48,8 @@ class Vault:
         """Raises: ValueError when there is no key or one is not 32 bytes."""
         if not keys or any(len(key) != KEY_BYTES for key in keys):
             raise ValueError(f"a master key is exactly {KEY_BYTES} bytes, and at least one is needed")
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._keys = {fingerprint(key): AESGCM(key) for key in keys}
         self._first = fingerprint(keys[0])
 
@@ -68,6 +69,8 @@ class Vault:
 
         Raises: CannotOpen for a missing key, another context, or damage.
         """
+        from cryptography.exceptions import InvalidTag
+
         meant = f"{MEANT[context]} {owner}"
         if len(sealed) < _OVERHEAD or sealed[:1] != VERSION:
             raise CannotOpen(f"{meant} is no sealed value")

@@ -120,7 +120,10 @@ def subscribe(
         pattern = pattern_of(globs) if globs else None
         connection.execute(BEGIN, pair | settings | {"pattern": pattern, "from_seq": last_seq + 1})
     connection.execute(FEED_LANE, pair)
-    told = {name: value for name, value in settings.items() if value is not None}
+    unsaid = {"types": None} | (
+        {"max_waiting": MAX_WAITING} if current is None else {}
+    )  # the audit has what was chosen
+    told = {name: value for name, value in settings.items() if (name, value) not in unsaid.items()}
     audit.record(connection, actor, "subscribe", f"{partner} > {destination}", told | {"from": last_seq + 1})
     return Subscribed(last_seq + 1, "new" if current is None else "changed")
 

@@ -81,7 +81,7 @@ def audit(
     ] = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many (default 100).")] = AUDIT_LIMIT,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 100000.")] = AUDIT_LIMIT,
     json: Json = False,
 ) -> None:
     """Show who did what to which event, partner or destination, and when; the newest first."""

@@ -8,6 +8,7 @@ import typer
 
 from domain.values import counted, format_duration, format_rate, parse_duration
 from ops.cli.options import (
+    OVERLAP,
     Json,
     Name,
     Overlap,
@@ -229,16 +230,15 @@ def resume(name: Name) -> None:
 
 
 @app.command("rotate-secret", short_help="Sign with a new secret from now on.")
-def rotate_secret(
-    name: Name, secret: Secret = None, overlap: Overlap = timedelta(hours=24), json: Json = False
-) -> None:
+def rotate_secret(name: Name, secret: Secret = None, overlap: Overlap = None, json: Json = False) -> None:
     """Sign with a new secret from now on, and with the old ones too until the overlap has passed."""
     from storage import destinations
 
     given = None if secret is None else read_secret(secret)
+    span = OVERLAP if overlap is None else overlap
     with session() as now:
         made = now.store.run(
-            lambda connection: destinations.rotate_secret(connection, now.vault, name, given, overlap, actor=now.actor)
+            lambda connection: destinations.rotate_secret(connection, now.vault, name, given, span, actor=now.actor)
         )
     if json:
         print_json({"name": name, "secret": made})
@@ -324,10 +324,12 @@ def _statuses(text: str) -> list[int]:
 
 def _fate(left: "Left") -> str:
     """What becomes of what its removal would concern; empty where that is nothing."""
-    if not left.waiting and not left.parked:
-        return ""
-    waits = counted(left.waiting, "delivery waits and will be parked", "deliveries wait and will be parked")
-    return f"{waits}, {left.parked} {'is' if left.parked == 1 else 'are'} parked already; none can be replayed then"
+    told = []
+    if left.waiting:
+        told.append(counted(left.waiting, "delivery waits and will be parked", "deliveries wait and will be parked"))
+    if left.parked:
+        told.append(counted(left.parked, "is parked already", "are parked already"))
+    return ", ".join(told) + "; what is parked then can be discarded, not replayed" if told else ""
 
 
 def _judge(now: Session, url: str | None) -> None:

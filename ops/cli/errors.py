@@ -2,23 +2,18 @@
 
 import sys
 import traceback
-from typing import TYPE_CHECKING
 
 import typer
 
-from ops import logs
+from ops.cli import ROLES
 from ops.cli.send import NotAccepted
 from ops.processes import CannotStart
-from ops.settings import WrongSetting, load
+from ops.settings import Settings, WrongSetting, load
 from storage.errors import BadData, Conflict, Invalid, NotFound, StorageUnavailable
 from storage.secrets import CannotOpen
 
-if TYPE_CHECKING:
-    from ops.settings import Settings
-
 TOLD = (BadData, CannotOpen, CannotStart, Conflict, Invalid, NotAccepted, NotFound, StorageUnavailable, WrongSetting)
 WRONG_USAGE = 2
-ROLES = ("ingest", "worker", "jobs", "ops")  # they log
 
 
 def tell(problem: Exception, command: str) -> int:
@@ -30,6 +25,8 @@ def tell(problem: Exception, command: str) -> int:
     if known is not None:
         print(known[0], file=sys.stderr)
         return known[1]
+    from ops import logs
+
     settings = _settings()
     if settings is not None and command in ROLES:
         logs.configure(settings.log_level, settings.log_format, role=settings.slot or command)
@@ -65,7 +62,7 @@ def _usage(problem: typer.TyperException) -> str:
     return f"{command}: {reason} (see {command} --help)"
 
 
-def _settings() -> "Settings | None":
+def _settings() -> Settings | None:
     try:
         return load()
     except WrongSetting:

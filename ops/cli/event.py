@@ -22,7 +22,13 @@ LIST_LIMIT = 50
 MOST = 10_000
 SHOWN_PARKED = 200  # rows of a table; --json has no bound
 
-Reason = Annotated[str | None, typer.Option("--reason", metavar="REASON", help="Only parked for this reason.")]
+REASONS = (
+    "attempts_exhausted, lane_full, destination_suspended, destination_removed, rejected, worker_crashed, undeliverable"
+)
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="REASON", help=f"Only parked for this reason: {REASONS}."),
+]
 
 
 @app.command("list", epilog=RANGE, short_help="List events, the newest first.")
@@ -36,9 +42,7 @@ def list_(
     type_: Annotated[str | None, typer.Option("--type", metavar="GLOB", help="Only of such a type (* and ?).")] = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", help=f"At most so many (default {LIST_LIMIT}).")
-    ] = LIST_LIMIT,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help=f"At most so many, 1 to {MOST}.")] = LIST_LIMIT,
     json: Json = False,
 ) -> None:
     """List events, the newest first, each with the least finished state of its deliveries.

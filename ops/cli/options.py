@@ -35,13 +35,13 @@ def read_secret(text: str) -> str:
     try:
         raw = sys.stdin.read() if text == "-" else Path(text[1:]).read_text()
     except (OSError, UnicodeDecodeError) as problem:
-        raise typer.BadParameter(f"the secret cannot be read: {problem}", param_hint="--secret") from problem
+        raise wrong(f"the secret cannot be read: {problem}", "--secret") from problem
     return raw.removesuffix("\n").removesuffix("\r")
 
 
 def wrong(text: str, option: str | None = None) -> typer.BadParameter:
     """Wrong usage, to be raised."""
-    return typer.BadParameter(text, param_hint=option)
+    return typer.BadParameter(text, param_hint=option and f"'{option}'")
 
 
 def agreed_to_remove(what: str, fate: str) -> bool:
@@ -69,13 +69,14 @@ Since = Annotated[
     datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="Received then or later.")
 ]
 Until = Annotated[datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="Received before.")]
+OVERLAP = timedelta(hours=24)
 Overlap = Annotated[
-    timedelta,
+    timedelta | None,
     typer.Option(
         "--overlap",
         parser=parse_duration,
         metavar="DURATION",
-        help="For how long old secrets stay valid (24h).",
+        help="For how long old secrets stay valid (default 24h).",
     ),
 ]
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help=AN_EVENT)]

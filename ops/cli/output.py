@@ -77,6 +77,8 @@ def shown(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
     if isinstance(value, datetime):
         return instant(value) or "-"
     if isinstance(value, list | tuple):

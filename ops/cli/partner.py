@@ -1,13 +1,23 @@
 """`hookyard partner …`: who may send to us."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from domain.values import counted, format_rate
-from ops.cli.options import Json, Name, Overlap, Yes, agreed_to_remove, optional_rate, rate_or_none, read_secret, wrong
+from ops.cli.options import (
+    OVERLAP,
+    Json,
+    Name,
+    Overlap,
+    Yes,
+    agreed_to_remove,
+    optional_rate,
+    rate_or_none,
+    read_secret,
+    wrong,
+)
 from ops.cli.output import instant, print_fields, print_json, print_table, say
 from ops.cli.session import session
 
@@ -174,16 +184,17 @@ def rotate_secret(
     secret: Annotated[
         str | None, typer.Option("--secret", metavar="SECRET", help="- reads stdin, @FILE a file; else one is made.")
     ] = None,
-    overlap: Overlap = timedelta(hours=24),
+    overlap: Overlap = None,
     json: Json = False,
 ) -> None:
     """Accept a new secret from now on; the old ones too, until the overlap has passed."""
     from storage import partners
 
     given = None if secret is None else read_secret(secret)
+    span = OVERLAP if overlap is None else overlap
     with session() as now:
         made = now.store.run(
-            lambda connection: partners.rotate_secret(connection, now.vault, name, given, overlap, actor=now.actor)
+            lambda connection: partners.rotate_secret(connection, now.vault, name, given, span, actor=now.actor)
         )
     if json:
         print_json({"name": name, "secret": made})

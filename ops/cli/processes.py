@@ -94,7 +94,10 @@ def config(json: Json = False) -> None:
 
 @app.command("doctor", short_help="Check whether everything is well.")
 def doctor(json: Json = False) -> None:
-    """Check settings, schema, servers, durability, clocks, leases and stuck work; exit code 1 if anything is wrong."""
+    """Check settings, schema, servers, durability, clocks, leases, stuck work and what is sealed.
+
+    Exit code 1 if anything is wrong.
+    """
     from ops.doctor import examine
 
     findings = examine()

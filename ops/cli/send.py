@@ -34,7 +34,7 @@ class NotAccepted(Exception):
 def send(
     partner: PartnerName,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE|-]", help="The body; - for stdin. A fixed sample if not given.")
+        str | None, typer.Argument(metavar="FILE|-", help="The body; - for stdin. A fixed sample if not given.")
     ] = None,
     type_: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="The event's type.")] = None,
     identity: Annotated[

@@ -25,14 +25,13 @@ def subscribe(
         typer.Option(
             "--order",
             metavar="partner|key|none",
-            help="partner: one by one in sequence (default). none: as fast as the destination allows.",
+            help="partner: one by one in sequence. key: so per value of the partner's order key, different "
+            "ones side by side. none: as fast as the destination allows.",
         ),
     ] = "partner",
     max_waiting: Annotated[
         int,
-        typer.Option(
-            "--max-waiting", metavar="N", help="Beyond it, while the destination is down, events are parked (1000000)."
-        ),
+        typer.Option("--max-waiting", metavar="N", help="Beyond it, while the destination is down, events are parked."),
     ] = 1_000_000,
     json: Json = False,
 ) -> None:

@@ -126,6 +126,16 @@ def test_a_secret_that_was_made_is_shown_once(cli: Cli) -> None:
         assert secret not in ok(cli(*argv)).out
     rotated = ok(cli("destination", "rotate-secret", "depot", "--overlap", "1m", "--json")).json()
     assert rotated["secret"] not in (None, secret)
+    again = ok(cli("destination", "rotate-secret", "depot", "--json")).json()
+    assert again["secret"] not in (None, secret, rotated["secret"])
+    assert "overlap=1d" in ok(cli("audit", "--limit", "1")).out
+
+
+def test_a_partners_secret_is_rotated_with_an_overlap_of_a_day_unless_told_otherwise(cli: Cli) -> None:
+    ok(cli("partner", "add", "shop", "--verify", "standard"))
+    for options, told in (((), "overlap=1d"), (("--overlap", "0s"), "overlap=0s")):
+        assert ok(cli("partner", "rotate-secret", "shop", *options, "--json")).json()["secret"].startswith("whsec_")
+        assert told in ok(cli("audit", "--limit", "1")).out
 
 
 def test_secrets_come_from_files_and_wrong_ones_are_not_repeated(cli: Cli, tmp_path: Path) -> None:
@@ -173,6 +183,7 @@ WRONG = (
     (("replay", "--partner", "x", "--yes"), 1),
     (("discard", "--state", "parked", "--yes"), 2),
     (("discard", "--why", "x"), 2),
+    (("discard", "--state", "delivered", "--why", "x", "--yes"), 2),
     (("backfill", "x", "y", "--yes"), 1),
     (("send", "x"), 1),
 )
@@ -186,10 +197,12 @@ def test_what_is_wrong_is_told_in_one_line_and_nothing_is_done(cli: Cli) -> None
     assert ok(cli("audit", "--json")).json() == []
 
 
-def test_order_by_key_is_refused_in_one_line(cli: Cli, hand: Hand) -> None:
+def test_order_by_key_needs_a_key(cli: Cli, hand: Hand) -> None:
     hand.partner()
     hand.destination()
-    refused(cli("subscribe", "shop", "warehouse", "--order", "key"), 1, "--order key is not available yet")
+    refused(cli("subscribe", "shop", "warehouse", "--order", "key"), 1, "partner shop has no order key")
+    ok(cli("partner", "edit", "shop", "--order-key", "json:/id"))
+    ok(cli("subscribe", "shop", "warehouse", "--order", "key"))
 
 
 def test_where_something_waits_removal_has_to_be_meant(cli: Cli, hand: Hand) -> None:
@@ -198,9 +211,47 @@ def test_where_something_waits_removal_has_to_be_meant(cli: Cli, hand: Hand) -> 
 
     refused(cli("destination", "remove", "warehouse"), 1, "2 deliveries wait")
     refused(cli("partner", "remove", "shop"), 1, "2 deliveries wait")
-    assert "2 deliveries" in ok(cli("destination", "remove", "warehouse", "--yes")).out
+    removed = ok(cli("destination", "remove", "warehouse", "--yes"))
+    assert "2 deliveries that waited are parked (destination_removed)" in removed.out
+    assert "can be discarded, not replayed" in removed.err
     parked = ok(cli("parked", "--partner", "shop", "--destination", "warehouse", "--json")).json()
     assert [row["park_reason"] for row in parked] == ["destination_removed"] * 2
+
+
+def test_one_delivery_is_one_and_what_is_parked_counts_before_a_removal(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    hand.park(*hand.posted(1))
+    refused(cli("destination", "remove", "warehouse"), 1, "destination warehouse: 1 is parked already; what is parked")
+    hand.posted(1)
+    refused(cli("destination", "remove", "warehouse"), 1, "1 delivery waits and will be parked, 1 is parked already")
+    assert "1 delivery still waits" in ok(cli("unsubscribe", "shop", "warehouse")).out
+    assert "(2) can be discarded" in ok(cli("destination", "remove", "warehouse", "--yes")).err
+
+
+def test_an_event_is_also_meant_by_its_partner_and_sequence(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    first, second = hand.posted(2)
+    hand.park(first, second)
+
+    assert ok(cli("event", "show", "shop/2", "--json")).json()["id"] == second
+    assert ok(cli("event", "body", "shop/1")).out == "{}"
+    ok(cli("discard", "shop/2", "--why", "a test"))
+    ok(cli("replay", "shop/1"))
+    assert hand.states() == ["queued", "discarded"]
+    assert ok(cli("audit", "--subject", second, "--json")).json()[0]["action"] == "discard"
+    for nothing in ("shop/3", "shop/0", "shop/-1", "shop/1/2", "shop/", "/1", "nobody/1", "shop/" + "9" * 30):
+        refused(cli("event", "show", nothing), 1, "no event")
+
+
+def test_a_name_that_was_given_again_means_the_partner_who_has_it(cli: Cli, hand: Hand) -> None:
+    hand.partner()
+    (old,) = hand.posted(1)
+    ok(cli("partner", "remove", "shop", "--yes"))
+    assert ok(cli("event", "show", "shop/1", "--json")).json()["id"] == old
+    hand.partner()
+    refused(cli("event", "show", "shop/1"), 1, "no event 'shop/1'")
+    (new,) = hand.posted(1)
+    assert ok(cli("event", "show", "shop/1", "--json")).json()["id"] == new
 
 
 def test_events_are_listed_and_shown_for_people_and_for_programs(cli: Cli, hand: Hand) -> None:
@@ -358,10 +409,39 @@ def test_commands_without_a_database_end_soon_in_one_line(cli: Cli, monkeypatch:
 def test_the_wrong_master_key_is_told_by_its_fingerprint(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     ok(cli("destination", "add", "depot", URL))
     monkeypatch.setenv("HOOKYARD_MASTER_KEY", "b" * 43 + "=")
-    refused(cli("destination", "show", "depot"), 1, "sealed with the master key")
+    refused(cli("destination", "show", "depot"), 1, "the headers of destination depot was sealed with master key")
+    (told,) = [f["message"] for f in cli("doctor", "--json").json()["findings"] if f["check"] == "secrets"]
+    assert told.startswith("the URL of destination depot was sealed with master key")
     monkeypatch.delenv("HOOKYARD_MASTER_KEY")
     refused(cli("destination", "add", "other", URL), 1, "HOOKYARD_MASTER_KEY")
     ok(cli("partner", "add", "shop"))
+
+
+def test_a_rotated_master_key_ends_with_a_resealing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok(cli("destination", "add", "depot", URL))
+    new = "b" * 43 + "="
+    monkeypatch.setenv("HOOKYARD_MASTER_KEY", f"{new},{KEY}")
+    assert "3 need an old master key: run `hookyard reseal`" in cli("doctor").out
+    assert "3 values are sealed anew with master key" in ok(cli("reseal")).out
+    assert "nothing to do" in ok(cli("reseal")).out
+    monkeypatch.setenv("HOOKYARD_MASTER_KEY", new)
+    assert ok(cli("destination", "show", "depot", "--json")).json()["url"] == URL
+    assert "3 sealed values open\n" in cli("doctor").out
+    assert [row["action"] for row in ok(cli("audit", "--json")).json()] == ["reseal", "destination add"]
+
+
+def test_the_audit_holds_what_was_given_and_nothing_else(cli: Cli) -> None:
+    ok(cli("partner", "add", "shop", "--rate", "5/s"))
+    ok(cli("destination", "add", "depot", URL, "--retry-factor", "2", "--timeout", "5s"))
+    ok(cli("subscribe", "shop", "depot"))
+    ok(cli("destination", "edit", "depot", "--rate", "none"))
+    shown = [" ".join(line.split()[2:]) for line in ok(cli("audit")).out.splitlines()[1:]]
+    assert shown == [
+        "destination edit depot rate=none",
+        "subscribe shop > depot from=1 ordering=partner",
+        "destination add depot url=https://warehouse.example/… timeout=5s retry_factor=2",
+        "partner add shop rate=5/s",
+    ]
 
 
 def test_doctor_finds_what_is_wrong(cli: Cli, hand: Hand) -> None:

@@ -15,6 +15,7 @@ from storage.errors import BadData, StorageUnavailable
 from storage.lanes import Claim, Dispatched
 from tests.owner import Elsewhere, Owner, a_claim, an_outcome, loses_answer
 from tests.pipeline import Pipeline
+from tests.watching import ask
 from workers.journal import Item, Journal
 
 POLICY = Policy(max_attempts=3)
@@ -75,6 +76,21 @@ async def test_nothing_of_a_strict_lane_is_begun_before_what_is_open_below_it(pi
     destination, (_, second) = await queued(pipeline, owner)
 
     assert [begun.refusal for begun in await owner.claim(a_claim(second, destination))] == ["order"]
+
+
+async def test_a_replayed_delivery_is_not_begun_while_a_later_one_is_in_flight(
+    pipeline: Pipeline, owner: Owner
+) -> None:
+    destination, (first, second) = await queued(pipeline, owner)
+    claim = a_claim(first, destination)
+    await owner.claim(claim)
+    await owner.end(an_outcome(claim, after(claim, lifecycle.Rejected()), outcome="http_error", status=400, evidence=0))
+    await owner.claim(a_claim(second, destination))
+    await ask(pipeline, "replay", 1)
+
+    (begun,) = await owner.claim(a_claim(first, destination))
+
+    assert begun.refusal == "order"
 
 
 async def test_two_of_a_strict_lane_in_one_batch_are_begun_one_by_one(pipeline: Pipeline, owner: Owner) -> None:

@@ -18,6 +18,8 @@ import pytest
 
 from ops.embedded import free_port
 from ops.processes import stop
+from ops.settings import WrongSetting
+from ops.wiring import role_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 BINDS = {"ingest": "INGEST_METRICS_BIND", "worker": "WORKER_BIND", "jobs": "JOBS_BIND", "ops": "OPS_BIND"}
@@ -72,6 +74,23 @@ def test_a_role_alone_tells_its_health_and_metrics_and_ends_in_good_order(
 
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("name", BINDS)
+def test_a_role_asks_for_what_it_uses_and_for_nothing_else(
+    name: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOOKYARD_DATABASE_URL", database_url)
+    for variable in ("REDIS_URL", "MASTER_KEY"):
+        monkeypatch.delenv(f"HOOKYARD_{variable}", raising=False)
+    needs = {"ingest": {"REDIS_URL", "MASTER_KEY"}, "worker": {"REDIS_URL", "MASTER_KEY"}, "jobs": {"REDIS_URL"}}
+    for missing in sorted(needs.get(name, ()), reverse=True):
+        with pytest.raises(WrongSetting, match=f"HOOKYARD_{missing} is not set"):
+            role_settings(name)
+        value = base64.b64encode(b"k" * 32).decode() if missing == "MASTER_KEY" else "redis://127.0.0.1:1/0"
+        monkeypatch.setenv(f"HOOKYARD_{missing}", value)
+    assert role_settings(name).database_url == database_url
 
 
 @pytest.mark.parametrize("name", BINDS)

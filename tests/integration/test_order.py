@@ -275,3 +275,24 @@ async def test_a_paused_destination_holds_its_lanes_and_a_paused_partner_its_own
 
     assert pipeline.sink.sequences("/") == [1, 2]
     assert len(pipeline.sink.at("/archive")) == 4
+
+
+async def test_a_replay_waits_for_what_is_in_flight_with_its_key(pipeline: Pipeline) -> None:
+    shop = pipeline.partner(order_key="json:/k")
+    pipeline.destination(park_on=[400])
+    pipeline.subscribe(ordering="key")
+    second = Gate()
+    pipeline.sink.steps["/"] += [400, second]
+    pipeline.start_worker()
+    await pipeline.post(shop, 2, order_key=7)
+    await second.reached.wait()
+    await pipeline.post(shop, 1, order_key=7)
+    await pipeline.post(shop, 1, order_key=8)
+
+    await ask(pipeline, "replay", 1)
+    await heard(pipeline)
+    assert pipeline.sink.sequences() == [1, 2, 4]
+    second.open.set()
+    await pipeline.settled()
+
+    assert pipeline.sink.sequences() == [1, 2, 4, 1, 3]

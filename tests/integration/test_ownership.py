@@ -1,17 +1,19 @@
 """Several workers: fair shares, hand-overs, and what is made while they run (promises P5, P6)."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from storage import lanes
+from storage.configuration import Configuration
 from storage.errors import StorageUnavailable
 from tests.owner import Elsewhere
 from tests.pipeline import Pipeline
 from tests.sink import Request, overlaps
-from tests.watching import kill, owned, until
+from tests.watching import kill, owned, ready, tenure_of, until
 
 SHARES = "SELECT count(*) FROM shards WHERE owner IS NOT NULL GROUP BY owner ORDER BY 1"
 
@@ -76,10 +78,13 @@ async def test_a_graceful_hand_over_delivers_nothing_twice(pipeline: Pipeline) -
 
 
 async def test_a_shard_is_not_handed_over_while_an_attempt_of_it_is_in_flight(pipeline: Pipeline) -> None:
-    shops = [pipeline.partner(f"shop-{n}") for n in range(6)]
+    pipeline.sql("UPDATE installation SET shards = 4")
+    pipeline.sql("DELETE FROM shards WHERE shard > 3")
+    shops = [replace(pipeline.partner(f"shop-{n}"), shard=n) for n in range(4)]
     pipeline.destination(timeout=timedelta(seconds=20))
     for shop in shops:
         pipeline.subscribe(shop.name)
+        pipeline.sql("UPDATE partners SET shard = :shard WHERE id = :id", shard=shop.shard, id=shop.id)
     answer = asyncio.Event()
 
     async def slow(request: Request) -> int:
@@ -88,34 +93,48 @@ async def test_a_shard_is_not_handed_over_while_an_attempt_of_it_is_in_flight(pi
 
     pipeline.sink.default["/"] = slow
     first = pipeline.start_worker("w1")
-    await until(lambda: owned(first) == 64)
+    await until(lambda: owned(first) == 4)
     for shop in shops:
         await pipeline.post(shop, 2)
-    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 6)
+    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 4)
 
     second = pipeline.start_worker("w2")
-    await until(lambda: owned(second) > 0)
-    busy = {shop.shard for shop in shops}
-    tenure = second.worker._tenure
-    assert tenure is not None
-    assert not busy & set(tenure.epochs)
+    await until(lambda: len(tenure_of(first)._draining) == 2)
+    await until(lambda: (owned(first), owned(second)) == (4, 0), steady_seconds=1.5)
 
     answer.set()
+    await until(lambda: (owned(first), owned(second)) == (2, 2))
     await pipeline.settled()
-    assert len(pipeline.sink.requests) == 12
+    assert len(pipeline.sink.requests) == 8
+    assert pipeline.sql("SELECT DISTINCT outcome FROM attempts") == [("success",)]
 
 
 async def test_what_is_made_while_a_worker_runs_is_effective_at_once(pipeline: Pipeline) -> None:
-    """The first event may come before the worker has heard of its partner."""
-    running = pipeline.start_worker()
-    await until(lambda: owned(running) == 64)
+    await ready(pipeline.start_worker())
 
-    for n in range(3):
-        shop = pipeline.lane(f"shop-{n}", f"warehouse-{n}")
-        await pipeline.post(shop)
+    await pipeline.post(pipeline.lane())
 
-    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 3, seconds=4)
+    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 1, seconds=2.5)
     await pipeline.settled()
+
+
+async def test_an_event_that_comes_before_the_worker_knows_its_partner_waits_in_the_log(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = pipeline.start_worker()
+    await ready(running)
+
+    async def nothing_new(self: object) -> None:
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Configuration, "refresh", nothing_new)
+    await pipeline.post(pipeline.lane())
+    await until(lambda: not tenure_of(running).feed._news, steady_seconds=1.5)  # hinted, polled, and left alone
+    assert pipeline.sql("SELECT cursor FROM partner_tails") == [(0,)]
+
+    monkeypatch.undo()
+    await pipeline.settled()
+    assert len(pipeline.sink.requests) == 1
 
 
 async def test_a_worker_that_lost_its_lease_begins_again(pipeline: Pipeline) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.values import (
+    counted,
     format_duration,
     format_rate,
     is_name,
@@ -119,3 +120,8 @@ def test_an_error_repeats_only_the_beginning_of_what_was_given() -> None:
     with pytest.raises(ValueError, match="no duration") as refused:
         parse_duration("x" * 5000)
     assert len(str(refused.value)) < 200
+
+
+def test_a_number_goes_with_its_words() -> None:
+    told = [counted(number, "delivery waits", "deliveries wait") for number in (0, 1, 2)]
+    assert told == ["0 deliveries wait", "1 delivery waits", "2 deliveries wait"]

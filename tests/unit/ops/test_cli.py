@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,9 +13,11 @@ import httpx
 import pytest
 import typer
 
+from domain.lifecycle import ParkReason
 from domain.verification import schemes
+from domain.version import VERSION
 from ops.cli import options, output, run, send
-from ops.cli.backlog import Slopes
+from ops.cli.backlog import Slopes, _details
 from ops.cli.errors import verdict
 from ops.settings import Bind
 from storage.errors import Conflict
@@ -35,11 +40,29 @@ def test_a_listing_of_any_length_is_one_document(capsys: pytest.CaptureFixture[s
         assert json.loads(capsys.readouterr().out) == rows
 
 
-def test_text_from_outside_moves_no_cursor_and_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("terminal", [False, True])
+def test_text_from_outside_moves_no_cursor_and_is_no_markup(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     output.print_table(("ERROR",), [("\x1b[31mred[/bold]\r\n",)], "none")
     told = capsys.readouterr().out
     assert "\x1b" not in told
     assert "[/bold]" in told
+
+
+def test_a_table_on_a_terminal_is_folded_into_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.print_table(("NAME", "N"), [("x" * 60, 1)], "none")
+    told = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert max(map(len, told.splitlines())) <= 40
+    assert told.count("x") == 60
 
 
 @pytest.mark.parametrize(
@@ -78,7 +101,7 @@ def test_help_of_every_command_is_there(capsys: pytest.CaptureFixture[str]) -> N
     commands = [
         "up", "partner add", "partner edit", "destination add", "destination edit", "subscribe", "unsubscribe", "send",
         "event list", "event show", "event body", "parked", "replay", "discard", "backfill", "backlog", "audit",
-        "migrate", "ingest", "worker", "jobs", "ops", "config", "doctor",
+        "migrate", "reseal", "ingest", "worker", "jobs", "ops", "config", "doctor",
     ]  # fmt: skip
     for command in commands:
         assert run([*command.split(), "--help"]) == 0
@@ -89,6 +112,12 @@ def test_the_help_names_every_scheme(capsys: pytest.CaptureFixture[str]) -> None
     run(["partner", "add", "--help"])
     told = capsys.readouterr().out
     assert all(name in told for name in schemes())
+
+
+def test_the_help_names_every_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["parked", "--help"])
+    told = capsys.readouterr().out
+    assert all(reason.value in told for reason in ParkReason)
 
 
 def test_an_event_is_posted_to_ingest_and_its_refusal_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,10 +146,24 @@ def test_ingest_that_listens_everywhere_is_reached_on_this_machine() -> None:
     assert send._base(Bind("localhost", 1)) == "http://localhost:1"
 
 
-def test_a_sample_has_the_type_that_was_asked_for() -> None:
+def test_a_sample_has_the_type_that_was_asked_for_and_the_same_bytes_for_the_same_id() -> None:
     body, content_type = send._body(None, "order.paid", "msg_1")
     assert content_type == "application/json"
     assert json.loads(body)["type"] == "order.paid"
+    assert send._body(None, "order.paid", "msg_1") == (body, content_type)
+    assert send._body(None, "order.paid", "msg_2") != (body, content_type)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"hookyard {VERSION}\n"
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+
+
+def test_the_audit_shows_details_as_people_write_them() -> None:
+    details = {"retry_factor": 2, "rate": "0.5/s", "park_on": [422, 451], "headers": [], "why": "too old"}
+    assert _details(details) == 'retry_factor=2 rate=0.5/s park_on=422,451 headers=none why="too old"'
 
 
 def test_what_no_times_are_is_refused() -> None:

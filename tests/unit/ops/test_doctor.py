@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ops.doctor import judge
+from ops.doctor import judge, judge_secrets
 from storage.condition import Condition
+from storage.sealed import Survey
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 WELL = Condition("18.6", NOW, False, (), 1, 64, 0, 1, 0, 0, None, 14, False)
@@ -43,3 +44,14 @@ def test_each_ailment_is_named(changes: dict[str, object], checks: set[str]) -> 
 def test_clocks_that_differ_are_found_both_ways() -> None:
     assert wrong(WELL, NOW + timedelta(seconds=9)) == {"clocks"}
     assert wrong(WELL, NOW - timedelta(seconds=9)) == {"clocks"}
+
+
+def test_what_still_needs_an_old_key_is_counted_and_what_does_not_open_is_named() -> None:
+    assert judge_secrets(Survey(0, 0, ())).message == "nothing is sealed"
+    rotating = judge_secrets(Survey(3, 1, ()))
+    assert (rotating.ok, rotating.message) == (
+        True,
+        "3 sealed values open; 1 needs an old master key: run `hookyard reseal`",
+    )
+    lost = judge_secrets(Survey(1, 0, ("the secret of partner acme was sealed …", "another", "a third")))
+    assert (lost.ok, lost.message) == (False, "the secret of partner acme was sealed … (and 2 more)")

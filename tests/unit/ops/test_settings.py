@@ -112,6 +112,12 @@ def test_secrets_are_in_no_description_of_the_settings(monkeypatch: pytest.Monke
         assert KEY not in text
 
 
+def test_numbers_are_described_as_people_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOKYARD_DRAIN_SECONDS", "2.5")
+    told = describe(load())
+    assert (told["HOOKYARD_LEASE_SECONDS"], told["HOOKYARD_DRAIN_SECONDS"]) == ("10", "2.5")
+
+
 def test_what_a_supervisor_tells_its_children_is_not_described() -> None:
     assert "HOOKYARD_INGEST_FD" not in describe(load())
 
