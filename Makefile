@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: run test check format lock clean env-run env-dev
+.PHONY: run test chaos check format lock clean env-run env-dev
 .DEFAULT_GOAL := run
 
 run: env-run ## start the whole system in the foreground; Ctrl-C drains and stops it
@@ -10,6 +10,9 @@ run: env-run ## start the whole system in the foreground; Ctrl-C drains and stop
 
 test: env-dev ## the whole test suite (ARGS are passed to pytest)
 	@.venv/bin/python -m pytest $(ARGS)
+
+chaos: env-dev ## seeded storms over the whole system, see docs/chaos.md (ARGS: --seed N --runs N --seconds N --faults a,b)
+	@.venv/bin/python -m tests.chaos $(ARGS)
 
 check: env-dev ## format, lint, types, import rules
 	.venv/bin/ruff format --check .

@@ -1,8 +1,9 @@
 """A destination's breaker as one process sees it: its evidence here, the shared row, and who may try.
 
 The row is the truth: one per destination, changed elsewhere by compare-and-set on its version, and shown to `observe`.
-pybreaker carries the states, the listeners and the storage interface over that row; it never guards a call, because it
-counts consecutive failures only, reads the wall clock and knows no asyncio. Evidence, admission and ramp are ours:
+pybreaker carries the states and notices their changes, by its storage and listener interfaces over that row; it never
+guards a call, because it counts consecutive failures only, reads the wall clock and knows no asyncio. Evidence, probe
+and ramp are ours:
 
 * closed: opens when N of the last 2N−1 outcomes that say something were bad (N in a row is the special case);
 * open: nothing goes out until the reset time has passed; then whoever turns the row to half-open has the one probe;
@@ -11,10 +12,8 @@ counts consecutive failures only, reads the wall clock and knows no asyncio. Evi
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum, auto
 from typing import Literal
 from uuid import UUID
 
@@ -61,15 +60,6 @@ def closed(row: Row, now: datetime) -> Row:
     return Row("closed", closed_at=now, version=row.version + 1)
 
 
-class Admission(Enum):
-    """Whether an attempt may go out now."""
-
-    YES = auto()
-    NO = auto()
-    PROBE = auto()
-    """Only as the one probe: whoever wins the compare-and-set to `probing` may send."""
-
-
 class Breaker:
     """One destination's breaker in this process."""
 
@@ -82,7 +72,6 @@ class Breaker:
         failures: int,
         reset: timedelta,
         concurrency: int,
-        listeners: Sequence[pybreaker.CircuitBreakerListener] = (),
     ) -> None:
         self._threshold = failures
         self._reset = reset
@@ -91,7 +80,7 @@ class Breaker:
         self._ramp: int | None = None
         self._storage = _RowStorage(name)
         self._breaker = pybreaker.CircuitBreaker(
-            failures, reset.total_seconds(), state_storage=self._storage, listeners=list(listeners), name=name
+            failures, reset.total_seconds(), state_storage=self._storage, listeners=[_Afresh(self)], name=name
         )
 
     @property
@@ -100,14 +89,16 @@ class Breaker:
         return self._storage.row
 
     def observe(self, row: Row) -> None:
-        """Adopts the row; listeners are told if the state has changed. An older version than the known is ignored."""
+        """Adopts the row; a change of state begins afresh. An older version than the known is ignored."""
         if row.version < self.row.version:
             return
-        before, self._storage.row = self.row, row
-        if row.state != before.state:
-            self._outcomes.clear()
-            self._ramp = 1 if row.state == "closed" and row.closed_at is not None else None
-        _ = self._breaker.state  # pybreaker compares with its own and tells the listeners
+        self._storage.row = row
+        _ = self._breaker.state  # pybreaker compares with the state it knew and tells its listener
+
+    def begin_afresh(self) -> None:
+        """What was held against the destination is forgotten; after a probe's success the ramp begins."""
+        self._outcomes.clear()
+        self._ramp = 1 if self.row.state == "closed" and self.row.closed_at is not None else None
 
     def adjust(self, *, failures: int, reset: timedelta, concurrency: int) -> None:
         """The destination was edited."""
@@ -140,14 +131,6 @@ class Breaker:
             return Row("open", self.row.opened_at, version=self.row.version + 1)
         return opened(self.row, now) if verdict.evidence is Evidence.BAD else closed(self.row, now)
 
-    def admits(self, in_flight: int, now: datetime) -> Admission:
-        """Whether one more attempt may go out beside those of this process that are in flight."""
-        row = self.row
-        if row.state == "closed":
-            return Admission.YES if in_flight < self.concurrency else Admission.NO
-        due = self.probe_at
-        return Admission.PROBE if due is None or now >= due else Admission.NO
-
     @property
     def probe_at(self) -> datetime | None:
         """When a probe may go out, while the breaker is not closed."""
@@ -160,6 +143,21 @@ class Breaker:
     def concurrency(self) -> int:
         """Attempts allowed at once here: the limit, or less while the ramp lasts."""
         return self._limit if self._ramp is None else min(self._ramp, self._limit)
+
+
+class _Afresh(pybreaker.CircuitBreakerListener):
+    """What a change of state means here."""
+
+    def __init__(self, breaker: Breaker) -> None:
+        self._breaker = breaker
+
+    def state_change(
+        self,
+        cb: pybreaker.CircuitBreaker,  # noqa: ARG002 - pybreaker's signature
+        old_state: pybreaker.CircuitBreakerState | None,  # noqa: ARG002
+        new_state: pybreaker.CircuitBreakerState,  # noqa: ARG002
+    ) -> None:
+        self._breaker.begin_afresh()
 
 
 class _RowStorage(pybreaker.CircuitBreakerStorage):

@@ -43,7 +43,7 @@ class End:
 class Connection(asyncio.Protocol):
     """A connection; at most one exchange at a time."""
 
-    __slots__ = ("_answer", "_end", "_loop", "_timer", "_transport", "exchanges", "is_closed", "made_at", "used_at")
+    __slots__ = ("_answer", "_end", "_loop", "_timer", "_transport", "is_closed", "made_at", "used_at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -52,7 +52,6 @@ class Connection(asyncio.Protocol):
         self._end: asyncio.Future[End] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.is_closed = False
-        self.exchanges = 0
         self.made_at = self.used_at = loop.time()
 
     async def exchange(self, request: bytes, deadline: float) -> tuple[Answer, End]:
@@ -63,7 +62,6 @@ class Connection(asyncio.Protocol):
         answer = self._answer = Answer()
         self._end = self._loop.create_future()
         self._timer = self._loop.call_at(deadline, self._expire)
-        self.exchanges += 1
         try:
             if self._transport is None or self.is_closed:
                 self._finish(End(Ending.CLOSED, "closed before the request", unread=True))

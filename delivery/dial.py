@@ -14,7 +14,7 @@ from pathlib import Path
 
 from delivery.connection import Connection
 from delivery.exchange import Outcome
-from delivery.resolve import Resolver, Unresolvable
+from delivery.resolve import NoThread, Resolver, Unresolvable
 from domain.addresses import Address, Network, Verdict, judge
 from domain.urls import Target
 
@@ -54,19 +54,22 @@ class Dialler:
 
     async def dial(self, target: Target, seconds: float) -> Connection:
         """A fresh connection within `seconds`. Raises: Unreachable."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
         try:
-            async with asyncio.timeout(seconds):
-                addresses = await self._judged(target)
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    connected = await _connect_any(addresses, target.port, min(CONNECT_SECONDS, seconds))
-                    return await self._speak(connected, target)
+            addresses = await self._judged(target, seconds)
+            async with asyncio.timeout_at(min(deadline, loop.time() + CONNECT_SECONDS)):
+                connected = await _connect_any(addresses, target.port, min(CONNECT_SECONDS, seconds))
+                return await self._speak(connected, target)
         except TimeoutError as problem:
             raise Unreachable(Outcome.TIMEOUT, f"no {_layers(target)} connection in time") from problem
 
-    async def _judged(self, target: Target) -> Sequence[Address]:
-        """Every address of the target, all of them fit to be called. Raises: Unreachable."""
+    async def _judged(self, target: Target, seconds: float) -> Sequence[Address]:
+        """Every address of the target, all of them fit to be called. Raises: Unreachable, TimeoutError."""
         try:
-            addresses = (target.address,) if target.address else await self._resolver.addresses(target.host)
+            addresses = (target.address,) if target.address else await self._resolver.addresses(target.host, seconds)
+        except NoThread as problem:
+            raise Unreachable(Outcome.WITHDRAWN, str(problem)) from problem
         except Unresolvable as problem:
             raise Unreachable(Outcome.DNS_ERROR, str(problem)) from problem
         if any(judge(address, self._allowed) is Verdict.FORBIDDEN for address in addresses):

@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
     """We stopped waiting: written by whoever cancelled `send`; what the destination did is unknown."""
     WITHDRAWN = "withdrawn"
-    """It was too late to start: nothing was written."""
+    """It was too late to start, or we had no thread to look its name up: nothing was written."""
     UNDELIVERABLE = "undeliverable"
     """No request can be made of it at all."""
 

@@ -1,10 +1,13 @@
-"""Names to addresses: one lookup per name at a time, remembered for seconds, never longer than a few seconds' wait.
+"""Names to addresses: one lookup per name at a time, remembered for seconds, waited for a few seconds at most.
 
 The system's resolver blocks and has no deadline, so each lookup runs in a daemon thread of its own: a resolver that
-hangs holds its thread, not the loop, not other names, and not the end of the process.
+hangs holds its thread, not the loop and not the end of the process. A name holds one thread, however many wait for it
+and however long it hangs. Threads are bounded; names known to hang share half of them, so that the others find one.
+Where none is free that is our trouble (`NoThread`) and says nothing about the name.
 """
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections import OrderedDict
@@ -18,13 +21,18 @@ LOOKUP_SECONDS = 5.0  # as smokescreen and Hook0
 REMEMBERED_SECONDS = 5.0  # getaddrinfo tells no time to live; long enough to spare a lookup per delivery
 FAILURE_REMEMBERED_SECONDS = 1.0
 REMEMBERED_NAMES = 4096
-LOOKUPS_AT_ONCE = 64
+THREADS = 128  # more names than that rarely hang at once, and glibc gives up after half a minute
+START_PAUSE_SECONDS = 0.2  # before a thread that the system refused is asked for again
 
 Lookup = Callable[[str], Sequence[str]]
 
 
 class Unresolvable(Exception):
     """The name leads nowhere, or nobody answered in time."""
+
+
+class NoThread(Exception):
+    """The name was not looked up: every thread hangs, or the system gave none. Another time may do."""
 
 
 def system_lookup(host: str) -> list[str]:
@@ -36,33 +44,43 @@ def system_lookup(host: str) -> list[str]:
 @dataclass(slots=True)
 class _Entry:
     answer: "asyncio.Future[tuple[Address, ...]]"
-    until: float  # of the loop's clock; infinite while the lookup runs
+    is_slow: bool = False  # its last lookup took longer than anybody waits
+    is_begun: bool = False  # it has its thread
+    until: float = float("inf")  # of the loop's clock; infinite while the lookup waits or runs
 
 
 class Resolver:
     """Looks names up for one event loop."""
 
-    __slots__ = ("_entries", "_lookup", "_places")
+    __slots__ = ("_entries", "_lookup", "_slow_threads", "_threads")
 
     def __init__(self, lookup: Lookup = system_lookup) -> None:
         self._lookup = lookup
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._places = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+        self._threads = asyncio.Semaphore(THREADS)
+        self._slow_threads = asyncio.Semaphore(THREADS // 2)
 
-    async def addresses(self, host: str) -> tuple[Address, ...]:
-        """The addresses of a name, at least one, in the system's order. Raises: Unresolvable."""
+    async def addresses(self, host: str, seconds: float = LOOKUP_SECONDS) -> tuple[Address, ...]:
+        """The addresses of a name, at least one, in the system's order.
+
+        Raises: Unresolvable; NoThread; TimeoutError where the caller's own seconds are fewer than a lookup has.
+        """
         loop = asyncio.get_running_loop()
         entry = self._entries.get(host)
         if entry is None or entry.until <= loop.time():
-            entry = self._begin(host, loop)
+            entry = self._begin(host, entry is not None and entry.is_slow, loop)
         try:
-            async with asyncio.timeout(LOOKUP_SECONDS):
+            async with asyncio.timeout(min(seconds, LOOKUP_SECONDS)):
                 return await asyncio.shield(entry.answer)
         except TimeoutError as problem:
+            if not entry.is_begun:
+                raise NoThread("no thread was free to look the name up") from problem
+            if seconds < LOOKUP_SECONDS:
+                raise
             raise Unresolvable(f"the name did not resolve within {LOOKUP_SECONDS:g} s") from problem
 
-    def _begin(self, host: str, loop: asyncio.AbstractEventLoop) -> _Entry:
-        entry = self._entries[host] = _Entry(loop.create_future(), float("inf"))
+    def _begin(self, host: str, is_slow: bool, loop: asyncio.AbstractEventLoop) -> _Entry:
+        entry = self._entries[host] = _Entry(loop.create_future(), is_slow)
         self._entries.move_to_end(host)
         while len(self._entries) > REMEMBERED_NAMES:
             self._entries.popitem(last=False)
@@ -71,10 +89,13 @@ class Resolver:
         return entry
 
     async def _run(self, host: str, entry: _Entry, loop: asyncio.AbstractEventLoop) -> None:
-        """Holds a place until the thread is done, however long nobody waits for it any more."""
-        async with self._places:
+        """The entry has its answer, whenever the thread is done; until then the thread counts as taken."""
+        async with self._slow_threads if entry.is_slow else contextlib.nullcontext(), self._threads:
             found: asyncio.Future[tuple[Address, ...]] = loop.create_future()
-            threading.Thread(target=self._look, args=(host, found, loop), name="resolve", daemon=True).start()
+            while not self._start(host, found, loop):
+                await asyncio.sleep(START_PAUSE_SECONDS)
+            entry.is_begun = True
+            begun_at = loop.time()
             try:
                 addresses = await found
             except Unresolvable as problem:
@@ -83,6 +104,16 @@ class Resolver:
             else:
                 entry.until = loop.time() + REMEMBERED_SECONDS
                 entry.answer.set_result(addresses)
+            entry.is_slow = loop.time() - begun_at >= LOOKUP_SECONDS
+
+    def _start(self, host: str, found: "asyncio.Future[tuple[Address, ...]]", loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a thread looks the name up now: a system may be out of threads."""
+        thread = threading.Thread(target=self._look, args=(host, found, loop), name="resolve", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        return True
 
     def _look(self, host: str, found: "asyncio.Future[tuple[Address, ...]]", loop: asyncio.AbstractEventLoop) -> None:
         """In the thread. A loop that has closed meanwhile is told nothing."""

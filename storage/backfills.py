@@ -47,11 +47,15 @@ WITH owed AS ({OWED} ORDER BY e.seq LIMIT :chunk), made AS (
            CASE CAST(:ordering AS text) WHEN 'partner' THEN 0 WHEN 'key' THEN coalesce(order_key, -1) END
     FROM owed ORDER BY seq
     ON CONFLICT DO NOTHING
-    RETURNING seq, received_at
+    RETURNING seq, received_at, lane_key
+), lined_up AS ( -- before a lane's head only laggards are open
+    INSERT INTO laggards (partner_id, destination_id, seq, received_at, lane_key)
+    SELECT :partner, :destination, m.seq, m.received_at, m.lane_key
+    FROM made m JOIN lanes l ON l.partner_id = :partner AND l.destination_id = :destination
+    WHERE m.seq < l.head_seq
 ), raised AS (
-    UPDATE lanes l SET waiting = l.waiting + m.n, head_seq = least(l.head_seq, m.head),
-                       head_at = least(l.head_at, m.head_at), tail_seq = greatest(l.tail_seq, m.tail)
-    FROM (SELECT count(*)::int AS n, min(seq) AS head, min(received_at) AS head_at, max(seq) AS tail FROM made) m
+    UPDATE lanes l SET waiting = l.waiting + m.n, tail_seq = greatest(l.tail_seq, m.tail)
+    FROM (SELECT count(*)::int AS n, max(seq) AS tail FROM made) m
     WHERE l.partner_id = :partner AND l.destination_id = :destination AND m.n > 0
 ), nudged AS (
     INSERT INTO nudges (partner_id, destination_id) SELECT :partner, :destination WHERE EXISTS (SELECT FROM made)

@@ -64,18 +64,8 @@ FROM lanes l
 JOIN destinations n ON n.id = l.destination_id
 JOIN gates g ON g.destination_id = l.destination_id
 LEFT JOIN parked_in k ON k.partner_id = l.partner_id AND k.destination_id = l.destination_id
-LEFT JOIN LATERAL (
-    SELECT d.seq, d.received_at, d.holding, d.next_attempt_at FROM deliveries d
-    WHERE (l.waiting > 0 OR l.holding > 0) AND d.partner_id = l.partner_id AND d.destination_id = l.destination_id
-      AND d.seq >= l.head_seq AND d.received_at >= l.head_at AND (d.state IN ('queued', 'delivering') OR d.holding)
-    ORDER BY d.seq LIMIT 1
-) head ON true
-LEFT JOIN LATERAL (
-    SELECT d.received_at FROM deliveries d
-    WHERE l.waiting > 0 AND d.partner_id = l.partner_id AND d.destination_id = l.destination_id
-      AND d.seq >= l.head_seq AND d.received_at >= l.head_at AND d.state IN ('queued', 'delivering')
-    ORDER BY d.seq LIMIT 1
-) oldest ON true
+LEFT JOIN LATERAL first_open(l.partner_id, l.destination_id, true) head ON l.waiting > 0 OR l.holding > 0
+LEFT JOIN LATERAL first_open(l.partner_id, l.destination_id, false) oldest ON l.waiting > 0
 WHERE l.active OR l.waiting > 0 OR k.n > 0
 ORDER BY l.partner_id, n.name
 """)

@@ -21,15 +21,15 @@ Row = TypeVar("Row")
 CONNECT_SECONDS = 3
 STATEMENT_MS = 4000  # a batch takes milliseconds; what takes this long waits for a lock or a dying disk
 LOCK_MS = 2000
-ANSWER_SECONDS = 6.0  # a server that vanished without a word says nothing at all
+SILENCE_SECONDS = 2.0  # beyond that: a server that vanished without a word says nothing at all
 
 
-def settings(application: str) -> dict[str, Any]:
+def settings(application: str, statement_seconds: float = STATEMENT_MS / 1000) -> dict[str, Any]:
     """Connection parameters: UTC, durable commits, no wait without a bound."""
     options = {
         "timezone": "UTC",
         "synchronous_commit": "on",
-        "statement_timeout": STATEMENT_MS,
+        "statement_timeout": int(statement_seconds * 1000),
         "lock_timeout": LOCK_MS,
         "idle_in_transaction_session_timeout": 2000,
     }
@@ -47,8 +47,9 @@ def settings(application: str) -> dict[str, Any]:
 class Connection:
     """An autocommit connection for statements that are a transaction each; used by one task at a time."""
 
-    def __init__(self, url: str, application: str) -> None:
+    def __init__(self, url: str, application: str, statement_seconds: float = STATEMENT_MS / 1000) -> None:
         self._url, self._application = url, application
+        self._statement_seconds = statement_seconds
         self._connection: psycopg.AsyncConnection[TupleRow] | None = None
         self._lock = asyncio.Lock()
         self.available = False
@@ -75,9 +76,11 @@ class Connection:
     async def _use(self, work: Callable[[psycopg.AsyncConnection[TupleRow]], Awaitable[Row]]) -> Row:
         async with self._lock:
             try:
-                async with asyncio.timeout(ANSWER_SECONDS):
+                async with asyncio.timeout(self._statement_seconds + SILENCE_SECONDS):
                     connection = await self._open()
-                silence = asyncio.get_running_loop().call_later(ANSWER_SECONDS, _cut, connection.pgconn.socket)
+                silence = asyncio.get_running_loop().call_later(
+                    self._statement_seconds + SILENCE_SECONDS, _cut, connection.pgconn.socket
+                )
                 try:
                     result = await work(connection)
                 finally:
@@ -99,7 +102,7 @@ class Connection:
     async def _open(self) -> psycopg.AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:
             self._connection = await psycopg.AsyncConnection.connect(
-                self._url, autocommit=True, **settings(self._application)
+                self._url, autocommit=True, **settings(self._application, self._statement_seconds)
             )
         return self._connection
 

@@ -16,9 +16,10 @@ from domain.headers import BadHeader, configured
 from domain.lifecycle import ParkReason
 from domain.signatures import BadSecret, key_of, secret_of
 from domain.urls import BadURL, parse, redact
-from domain.values import counted, format_duration, format_rate, is_name, parse_name
+from domain.values import counted, format_duration, format_rate, parse_name
 from storage import audit
-from storage.errors import Conflict, Invalid, NotFound
+from storage.errors import Conflict, Invalid
+from storage.names import ids_ever, living
 from storage.parking import park_waiting
 from storage.secrets import DESTINATION_SECRET, DESTINATION_URL, Vault
 from storage.tables import destination_secrets, destinations, gates
@@ -50,6 +51,7 @@ END_SUBSCRIPTIONS = sa.text("""
 UPDATE subscriptions s SET until_seq = h.last_seq + 1 FROM partner_heads h
 WHERE s.destination_id = :id AND s.until_seq IS NULL AND h.partner_id = s.partner_id
 """)
+LOCK_GATE = sa.text("SELECT FROM gates WHERE destination_id = :id FOR NO KEY UPDATE")
 LOCK_LANES = sa.text("SELECT FROM lanes WHERE destination_id = :id ORDER BY partner_id FOR NO KEY UPDATE")
 REST_LANES = sa.text("UPDATE lanes SET active = false WHERE destination_id = :id")
 WAITING = sa.text("SELECT coalesce(sum(waiting), 0)::bigint FROM lanes WHERE destination_id = :id")
@@ -61,7 +63,7 @@ SELECT partner_id, destination_id FROM lanes WHERE destination_id = :id AND wait
 FORGIVE = sa.text("UPDATE gates SET failing_since = NULL WHERE destination_id = :id")
 CLOSE_BREAKER = sa.text("""
 UPDATE gates SET breaker = 'closed', opened_at = NULL, probe_token = NULL, probe_expires_at = NULL, closed_at = NULL,
-                 failing_since = NULL
+                 failing_since = NULL, version = version + 1
 WHERE destination_id = :id
 """)
 EXPIRE = sa.text("""
@@ -126,11 +128,7 @@ def listed(connection: sa.Connection, vault: Vault) -> list[Destination]:
 
 def show(connection: sa.Connection, vault: Vault, name: str) -> Destination:
     """The destination of this name. Raises: NotFound, CannotOpen."""
-    query = _select().where(destinations.c.name == name, destinations.c.removed_at.is_(None))
-    row = connection.execute(query).one_or_none() if is_name(name) else None
-    if row is None:
-        raise NotFound(f"no destination {name[:70]!r}")
-    return _seen(row, vault)
+    return _seen(living(connection, destinations, _select(), name), vault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,21 +142,13 @@ class Found:
 def find(connection: sa.Connection, name: str, *, lock: bool = False) -> Found:
     """The destination of this name, its row locked against other changes on request. Raises: NotFound."""
     query = sa.select(destinations.c.id, destinations.c.state)
-    query = query.where(destinations.c.name == name, destinations.c.removed_at.is_(None))
     query = query.with_for_update(key_share=True) if lock else query
-    row = connection.execute(query).one_or_none() if is_name(name) else None
-    if row is None:
-        raise NotFound(f"no destination {name[:70]!r}")
-    return Found(*row)
+    return Found(*living(connection, destinations, query, name))
 
 
 def ids_named(connection: sa.Connection, name: str) -> list[int]:
     """Every one that has or had this name: what a removed one left stays findable by it. Raises: NotFound."""
-    query = sa.select(destinations.c.id).where(destinations.c.name == name)
-    found = list(connection.scalars(query)) if is_name(name) else []
-    if not found:
-        raise NotFound(f"no destination {name[:70]!r}")
-    return found
+    return ids_ever(connection, destinations, name)
 
 
 def add(
@@ -204,6 +194,7 @@ def pause(connection: sa.Connection, name: str, *, actor: str) -> bool:
 
 def resume(connection: sa.Connection, name: str, *, actor: str) -> str:
     """Deliveries go to it again; what a suspension parked stays parked. The state it was in. Raises: NotFound."""
+    connection.execute(LOCK_GATE, {"id": find(connection, name).id})
     found = find(connection, name, lock=True)
     if found.state != "active":
         _set_state(connection, found.id, "active")
@@ -214,8 +205,11 @@ def resume(connection: sa.Connection, name: str, *, actor: str) -> str:
 
 
 def reset_breaker(connection: sa.Connection, name: str, *, actor: str) -> None:
-    """The breaker is closed and has forgotten what it held against the destination. Raises: NotFound."""
-    found = find(connection, name, lock=True)
+    """The breaker is closed and has forgotten what it held against the destination. Raises: NotFound.
+
+    A probe that is out loses its say: the row has moved on.
+    """
+    found = find(connection, name)
     connection.execute(CLOSE_BREAKER, {"id": found.id})
     connection.execute(NUDGE, {"id": found.id})
     audit.record(connection, actor, "destination reset-breaker", name)
@@ -263,8 +257,8 @@ def remove(store: Store, name: str, *, even_if_waiting: bool = False, actor: str
     def close(connection: sa.Connection) -> int:
         identity = find(connection, name).id
         connection.execute(HEADS, {"id": identity}).all()
-        find(connection, name, lock=True)
         connection.execute(LOCK_LANES, {"id": identity}).all()
+        find(connection, name, lock=True)
         waiting = connection.execute(WAITING, {"id": identity}).scalar_one()
         if waiting and not even_if_waiting:
             raise Conflict(f"{counted(waiting, 'delivery', 'deliveries')} to destination {name!r} still to be made")

@@ -1,13 +1,14 @@
 """What storage raises, named for the fact; psycopg's and redis's own exceptions do not leave this folder."""
 
-import contextlib
-from collections.abc import Iterator
-
 import psycopg
 
 
 class StorageUnavailable(Exception):
     """The database did not do it, or did not say whether it did: away, stopping, read-only, full, locked, too slow."""
+
+
+class Locked(StorageUnavailable):
+    """Another transaction holds what it needs for longer than it may wait; nothing was changed."""
 
 
 class BadData(Exception):
@@ -33,26 +34,16 @@ class Invalid(ValueError):
 LEASE_LOST = "HY001"  # the SQLSTATE that the functions of storage/sql raise
 
 
-@contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Raises psycopg's errors as ours. What is neither lost lease nor bad data may pass if tried again."""
-    try:
-        yield
-    except psycopg.Error as problem:
-        raise translate(problem) from problem
-    except OSError as problem:
-        raise StorageUnavailable(f"database: {problem}") from problem
-
-
 def translate(problem: psycopg.Error) -> Exception:
-    """The domain's name for a database error."""
+    """The domain's name for a database error. What is neither lost lease nor bad data may pass if tried again."""
     if problem.sqlstate == LEASE_LOST:
         return LeaseLost(str(problem).splitlines()[0])
     if isinstance(problem, psycopg.DataError) or (
         isinstance(problem, psycopg.IntegrityError) and problem.diag.constraint_name is not None
     ):
         return BadData(str(problem).splitlines()[0])
-    return StorageUnavailable(f"database: {first_line(problem)}")
+    unavailable = Locked if isinstance(problem, psycopg.errors.LockNotAvailable) else StorageUnavailable
+    return unavailable(f"database: {first_line(problem)}")
 
 
 def first_line(problem: BaseException) -> str:

@@ -111,11 +111,15 @@ CASE WHEN e.seq > t.cursor THEN 'received' ELSE {BY_RANK}[coalesce((
            AND d.destination_id = l.destination_id AND d.seq = e.seq AND d.received_at = e.received_at
     WHERE l.partner_id = e.partner_id), 5)] END
 """
+OPEN = """
+e.seq >= least((SELECT min(head_seq) FROM lanes l WHERE l.partner_id = h.partner_id AND l.waiting > 0),
+               (SELECT min(seq) FROM laggards g WHERE g.partner_id = h.partner_id))
+"""
 # What an index can tell about a state, before it is computed for a row.
 NARROWED = {
     "received": "e.seq > t.cursor",
-    "queued": "e.seq >= (SELECT min(head_seq) FROM lanes l WHERE l.partner_id = h.partner_id AND l.waiting > 0)",
-    "delivering": "e.seq >= (SELECT min(head_seq) FROM lanes l WHERE l.partner_id = h.partner_id AND l.waiting > 0)",
+    "queued": OPEN,
+    "delivering": OPEN,
     "parked": "e.seq IN (SELECT k.seq FROM parked k WHERE k.partner_id = h.partner_id)",
 }
 OLDER = """

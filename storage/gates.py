@@ -21,7 +21,8 @@ WHERE destination_id = %s AND version = %s RETURNING 1
 """
 LATE = """
 SELECT d.id FROM gates g JOIN destinations d ON d.id = g.destination_id
-WHERE g.failing_since < now() - d.suspend_after_ms * interval '1 ms' AND d.state = 'active' AND d.removed_at IS NULL
+WHERE g.failed_at - g.failing_since >= d.suspend_after_ms * interval '1 ms'
+    AND d.state = 'active' AND d.removed_at IS NULL
 """
 SHARED = """
 SELECT l.destination_id, count(DISTINCT s.owner) FROM lanes l

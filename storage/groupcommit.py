@@ -32,13 +32,15 @@ class GroupCommit(Generic[Item, Answer]):
         commit: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
         *,
         max_batch: int,
+        max_batch_bytes: int = 1 << 62,
         capacity: int,
         capacity_bytes: int = 1 << 62,
         size: Callable[[Item], int] = lambda item: 0,
         on_batch: Callable[[int], None] = lambda n: None,
     ) -> None:
         self._commit, self._size, self._on_batch = commit, size, on_batch
-        self._max_batch, self.capacity, self._capacity_bytes = max_batch, capacity, capacity_bytes
+        self._max_batch, self._max_batch_bytes = max_batch, max_batch_bytes
+        self.capacity, self._capacity_bytes = capacity, capacity_bytes
         self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._bytes = 0
         self._flying = 0
@@ -83,19 +85,31 @@ class GroupCommit(Generic[Item, Answer]):
             while self._queue and not self._abandoned:
                 # Whoever submits in this turn of the loop comes along: an outcome and its lane's next claim, for one.
                 await asyncio.sleep(0)
-                batch = [self._queue.popleft() for _ in range(min(self._max_batch, len(self._queue)))]
+                batch = self._next_batch()
                 self._flying = len(batch)
                 try:
                     await self._settle(batch)
                 finally:
+                    _fail(batch, StorageUnavailable("interrupted"))  # where the flight was cancelled on its way
                     self._flying = 0
                     self._bytes -= sum(self._size(item) for item, _ in batch)
         finally:
             self._flight = None
             self._refuse_rest()
 
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
+        """The longest waiting, up to the bounds; one at least."""
+        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
+        size = 0
+        while self._queue and len(batch) < self._max_batch:
+            size += self._size(self._queue[0][0])
+            if batch and size > self._max_batch_bytes:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
     async def _settle(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        """Every future of the batch is done."""
+        """Every future of the batch is done. A cancellation leaves the rest to `_fly`."""
         try:
             answers = await self._commit([item for item, _ in batch])
             if len(answers) != len(batch):
@@ -107,13 +121,11 @@ class GroupCommit(Generic[Item, Answer]):
             middle = len(batch) // 2
             await self._settle(batch[:middle])
             await self._settle(batch[middle:])
-        except asyncio.CancelledError:
-            _fail(batch, StorageUnavailable("interrupted"))
-            raise
         except Exception as problem:  # noqa: BLE001 - whatever it is, every submitter must learn of it
             _fail(batch, problem)
         else:
-            self._on_batch(len(batch))
+            # In a turn of its own: who only watches must not come between a commit and its answers.
+            asyncio.get_running_loop().call_soon(self._on_batch, len(batch))
             for (_, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)

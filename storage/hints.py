@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import redis.asyncio as redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 STREAM_LENGTH = 64  # an owner needs only the newest; a longer tail is for people who look
 BELL_LENGTH = 256
@@ -20,7 +20,8 @@ WRITE_SECONDS = 1.0
 BLOCK_MS = 1000
 ANSWER_SECONDS = 3.0
 
-# KEYS: the bell, then the partners' streams. ARGV: the partners' ids, then their newest sequences.
+# KEYS: the bell, then the partners' streams. ARGV: the partners' ids, then their newest sequences. What somebody else
+# may have put where the bell should be is taken out.
 RING = """
 local n = #KEYS - 1
 for i = 1, n do
@@ -28,7 +29,9 @@ for i = 1, n do
 end
 local partners = {}
 for i = 1, n do partners[i] = ARGV[i] end
-redis.call('XADD', KEYS[1], 'MAXLEN', '~', tonumber(ARGV[2 * n + 2]), '*', 'p', table.concat(partners, ' '))
+local ring = {'XADD', KEYS[1], 'MAXLEN', '~', tonumber(ARGV[2 * n + 2]), '*', 'p', table.concat(partners, ' ')}
+if redis.call('TYPE', KEYS[1]).ok ~= 'stream' then redis.call('DEL', KEYS[1]) end
+redis.call(unpack(ring))
 return n
 """
 # KEYS: partners' streams. Answers their newest sequences (0: none) and takes the entries out, and whatever else
@@ -169,12 +172,28 @@ class Listener:
         bells = {self._keys.bell(shard): shard for shard in self._positions}
         positions: Any = {bell: self._positions[shard] for bell, shard in bells.items()}
         rung: dict[int, set[int]] = {}
-        answer: Any = await self._redis.xread(positions, count=BELL_LENGTH, block=BLOCK_MS)
+        try:
+            answer: Any = await self._redis.xread(positions, count=BELL_LENGTH, block=BLOCK_MS)
+        except ResponseError as problem:
+            if not str(problem).startswith("WRONGTYPE"):
+                raise
+            await self._clear_away(list(bells))  # one of them would silence all of them for ever
+            return {}
         for bell, entries in answer or ():
             shard = bells[bell.decode()]
             self._positions[shard] = entries[-1][0]
             rung[shard] = {partner_id for _, fields in entries for partner_id in _named(fields)}
         return await self._newest(rung)
+
+    async def _clear_away(self, bells: list[str]) -> None:
+        """What somebody else put where bells should be is gone."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for bell in bells:
+                await pipe.type(bell)
+            kinds = await pipe.execute()
+        wrong = [bell for bell, kind in zip(bells, kinds, strict=True) if kind not in (b"stream", b"none")]
+        if wrong:
+            await self._redis.delete(*wrong)
 
     async def _newest(self, rung: dict[int, set[int]]) -> dict[int, int]:
         if not rung:

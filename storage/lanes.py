@@ -2,6 +2,7 @@
 batch.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,11 +12,11 @@ from uuid import UUID
 from domain.lifecycle import Delivery, ParkReason, State
 from storage.database import Connection
 
-DISPATCH = "SELECT * FROM dispatch(%s, %b::int[], %b::boolean[], %s)"
+DISPATCH = "SELECT * FROM dispatch(%s, %b::int[], %b::boolean[], %s, %s)"
 READ_LANES = "SELECT * FROM read_lanes(%b::int[], %b::int[], %b::bigint[], %s)"
 READ_FLYING = "SELECT * FROM read_flying(%b::int[], %b::int[])"
 READ_KEYS = "SELECT * FROM read_keys(%b::int[], %b::int[], %b::bigint[], %b::bigint[])"
-READ_EVENTS = "SELECT * FROM read_events(%b::int[], %b::bigint[], %b::timestamptz[])"
+READ_EVENTS = "SELECT * FROM read_events(%b::int[], %b::bigint[], %b::timestamptz[], %s)"
 UNDISPATCHED = """
 SELECT h.partner_id FROM partner_heads h
 JOIN partner_tails t ON t.partner_id = h.partner_id
@@ -44,9 +45,12 @@ FROM unnest(%b::int[], %b::float8[]) AS r (partner_id, rate) WHERE t.partner_id 
 JOURNAL = """
 SELECT * FROM journal(
     %s, %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::text[], %b::int[], %b::bigint[],
-    %b::text[], %b::boolean[], %b::smallint[], %b::text[], %b::int[], %b::int[], %b::int[], %b::text[], %b::text[],
-    %b::bytea[], %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::int[])
+    %b::text[], %b::boolean[], %b::smallint[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::text[],
+    %b::text[], %b::bytea[], %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::int[])
 """
+
+MAX_AGE_MS = 1 << 30  # twelve days: what a column of the journal's call can carry
+BYTES_AT_ONCE = 8 << 20  # of bodies in one answer: it takes tens of milliseconds, and memory is bounded
 
 LaneKey = tuple[int, int]  # (partner id, destination id)
 Refusal = Literal["stale", "held", "breaker", "order", "full", "rate"]
@@ -119,6 +123,7 @@ class Outcome:
     outcome: str
     number: int
     duration_ms: int
+    ended_at: float  # time.monotonic()
     status: int | None
     error: str | None
     note: str | None
@@ -143,7 +148,7 @@ class Begun:
 
 async def dispatch(connection: Connection, token: UUID, partners: dict[int, bool], limit: int) -> list[Dispatched]:
     """Up to `limit` events per partner are in their lanes. `partners` says for each whether copies are wanted."""
-    rows = await connection.fetch(DISPATCH, (token, list(partners), list(partners.values()), limit))
+    rows = await connection.fetch(DISPATCH, (token, list(partners), list(partners.values()), limit, BYTES_AT_ONCE))
     return [
         Dispatched(
             partner_id,
@@ -243,12 +248,18 @@ async def advance_heads(connection: Connection, token: UUID, keys: Sequence[Lane
 async def read_events(
     connection: Connection, places: Sequence[tuple[int, int, datetime]]
 ) -> dict[tuple[int, int], Copy]:
-    """The content of events, by (partner id, sequence)."""
-    columns = [list(column) for column in zip(*places, strict=True)]
-    return {
-        (partner_id, sequence): Copy(type_, headers, body)
-        for partner_id, sequence, type_, headers, body in await connection.fetch(READ_EVENTS, columns)
-    }
+    """The content of events, by (partner id, sequence); large bodies in several calls."""
+    found: dict[tuple[int, int], Copy] = {}
+    wanted = list(places)
+    while wanted:
+        columns: list[Any] = [list(column) for column in zip(*wanted, strict=True)]
+        rows = await connection.fetch(READ_EVENTS, [*columns, BYTES_AT_ONCE])
+        cut = {(partner_id, sequence) for partner_id, sequence, _, _, body in rows if body is None}
+        for partner_id, sequence, type_, headers, body in rows:
+            if body is not None:
+                found[partner_id, sequence] = Copy(type_, headers, body)
+        wanted = [place for place in wanted if place[:2] in cut]
+    return found
 
 
 async def save(
@@ -260,6 +271,7 @@ async def save(
     Raises: LeaseLost (nothing was changed), StorageUnavailable (unknown whether it was), BadData.
     """
     after = [o.after for o in outcomes]
+    now = time.monotonic()
     rows = await connection.fetch(
         JOURNAL,
         (
@@ -278,6 +290,7 @@ async def save(
             [o.outcome for o in outcomes],
             [o.number for o in outcomes],
             [o.duration_ms for o in outcomes],
+            [min(MAX_AGE_MS, int((now - o.ended_at) * 1000)) for o in outcomes],
             [o.status for o in outcomes],
             [o.error for o in outcomes],
             [o.note for o in outcomes],

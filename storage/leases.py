@@ -16,12 +16,13 @@ class Lease:
     living: int
 
 
-async def tend(connection: Connection, token: UUID, name: str, span: timedelta) -> Lease:
-    """The lease is kept for another span and free shards taken up to the fair share. Raises: LeaseLost,
-    StorageUnavailable.
+async def tend(connection: Connection, token: UUID, name: str, span: timedelta, *, first: bool = True) -> Lease:
+    """The lease is kept for another span and free shards taken up to the fair share; only a `first` call makes one.
+
+    Raises: LeaseLost, StorageUnavailable.
     """
     ((shards, epochs, share, living),) = await connection.fetch(
-        "SELECT * FROM tend_lease(%s, %s, %s)", (token, name, span)
+        "SELECT * FROM tend_lease(%s, %s, %s, %s)", (token, name, span, first)
     )
     return Lease(dict(zip(shards or (), epochs or (), strict=True)), share, living)
 

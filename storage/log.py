@@ -1,8 +1,10 @@
 """The log: accepts arrivals in group commits and answers each after its COMMIT."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal
 
 from storage.database import Connection
@@ -13,6 +15,9 @@ Status = Literal["stored", "repeat", "backlog_full", "rate_limited", "unknown_pa
 
 DEDUPE_WINDOW = timedelta(days=30)
 MAX_BATCH = 256  # beyond it a batch gains little and a commit's latency grows
+MAX_BATCH_BYTES = 4 << 20
+LARGE_BYTES = 256 << 10  # from here on an arrival goes by a flight of its own: nobody's small event waits for its bytes
+LARGE_SECONDS = 20.0  # of one statement there; 100 MiB take about 4
 CAPACITY = 10_000
 CAPACITY_BYTES = 128 << 20
 
@@ -46,6 +51,11 @@ class Answer:
     retry_after: int | None  # seconds
 
 
+def size_of(arrival: Arrival) -> int:
+    """Its bytes."""
+    return len(arrival.body) + len(arrival.headers)
+
+
 class Log:
     """One per process. `announce` is called after each commit with the highest new sequence per (shard, partner)."""
 
@@ -58,20 +68,25 @@ class Log:
         capacity: int = CAPACITY,
         capacity_bytes: int = CAPACITY_BYTES,
     ) -> None:
-        self._connection = Connection(database_url, "hookyard ingest")
         self._announce = announce
-        self._group = GroupCommit(
-            self._commit,
-            max_batch=MAX_BATCH,
-            capacity=capacity,
-            capacity_bytes=capacity_bytes,
-            size=lambda arrival: len(arrival.body) + len(arrival.headers),
-            on_batch=on_batch,
+        self._connection = Connection(database_url, "hookyard ingest")
+        self._large_connection = Connection(database_url, "hookyard ingest large", LARGE_SECONDS)
+        self._small, self._large = (
+            GroupCommit(
+                partial(self._commit, connection),
+                max_batch=MAX_BATCH,
+                max_batch_bytes=MAX_BATCH_BYTES,
+                capacity=capacity,
+                capacity_bytes=capacity_bytes,
+                size=size_of,
+                on_batch=on_batch,
+            )
+            for connection in (self._connection, self._large_connection)
         )
 
     def accept(self, arrival: Arrival) -> Awaitable[Answer]:
         """The answer after COMMIT. Raises: QueueFull at once; StorageUnavailable if it is not known to be durable."""
-        return self._group.submit(arrival)
+        return (self._large if size_of(arrival) >= LARGE_BYTES else self._small).submit(arrival)
 
     async def ping(self) -> None:
         """Asks the database whether a new event could be stored. Raises: StorageUnavailable."""
@@ -82,8 +97,8 @@ class Log:
 
     async def close(self) -> None:
         """What was submitted is answered, the connection closed."""
-        await self._group.close()
-        await self._connection.close()
+        await asyncio.gather(self._small.close(), self._large.close())
+        await asyncio.gather(self._connection.close(), self._large_connection.close())
 
     @property
     def available(self) -> bool:
@@ -93,15 +108,15 @@ class Log:
     @property
     def depth(self) -> int:
         """Arrivals before their COMMIT."""
-        return self._group.depth
+        return self._small.depth + self._large.depth
 
     @property
     def capacity(self) -> int:
         """The most arrivals that may wait for their COMMIT."""
-        return self._group.capacity
+        return self._small.capacity + self._large.capacity
 
-    async def _commit(self, batch: Sequence[Arrival]) -> list[Answer]:
-        rows = await self._connection.fetch(
+    async def _commit(self, connection: Connection, batch: Sequence[Arrival]) -> list[Answer]:
+        rows = await connection.fetch(
             ACCEPT,
             (
                 [a.partner_id for a in batch],

@@ -15,13 +15,19 @@ CHUNK = 5_000  # about 100 ms under the lane's lock
 LANES = sa.text(
     "SELECT partner_id FROM lanes WHERE destination_id = :destination AND waiting > in_flight ORDER BY partner_id"
 )
-LOCK = sa.text(
-    "SELECT head_seq FROM lanes WHERE partner_id = :partner AND destination_id = :destination FOR NO KEY UPDATE"
-)
+LOCK = sa.text("SELECT FROM lanes WHERE partner_id = :partner AND destination_id = :destination FOR NO KEY UPDATE")
 PARK = sa.text("""
-WITH chosen AS (
-    SELECT seq, received_at FROM deliveries
-    WHERE partner_id = :partner AND destination_id = :destination AND seq > :after AND state = 'queued'
+WITH lane AS MATERIALIZED (
+    SELECT l.head_seq, l.head_at FROM lanes l WHERE l.partner_id = :partner AND l.destination_id = :destination
+), chosen AS (
+    (SELECT d.seq, d.received_at FROM laggards g JOIN deliveries d USING (partner_id, destination_id, seq, received_at)
+     WHERE g.partner_id = :partner AND g.destination_id = :destination AND g.seq > :after AND d.state = 'queued'
+     ORDER BY g.seq LIMIT :chunk)
+    UNION ALL
+    (SELECT d.seq, d.received_at FROM deliveries d
+     WHERE d.partner_id = :partner AND d.destination_id = :destination AND d.seq > :after
+       AND d.seq >= (SELECT head_seq FROM lane) AND d.received_at >= (SELECT head_at FROM lane) AND d.state = 'queued'
+     ORDER BY d.seq LIMIT :chunk)
     ORDER BY seq LIMIT :chunk
 ), moved AS (
     UPDATE deliveries d SET state = 'parked', park_reason = :reason, holding = false, next_attempt_at = NULL
@@ -29,6 +35,9 @@ WITH chosen AS (
     WHERE d.partner_id = :partner AND d.destination_id = :destination AND d.seq = c.seq
       AND d.received_at = c.received_at AND d.state = 'queued'
     RETURNING d.seq, d.received_at
+), caught_up AS (
+    DELETE FROM laggards g USING moved m
+    WHERE g.partner_id = :partner AND g.destination_id = :destination AND g.seq = m.seq
 ), listed AS (
     INSERT INTO parked (partner_id, destination_id, seq, received_at, reason)
     SELECT :partner, :destination, seq, received_at, :reason FROM moved ORDER BY seq

@@ -1,6 +1,14 @@
 """Partners, for people: who may send to us, how they prove it, what is read from their events.
 
-Every change and its audit row are one transaction. The order of locks is heads, then lanes, then configuration.
+Every change and its audit row are one transaction. Whoever locks rows of several kinds, here or anywhere, takes them in
+this order, so that no two wait for each other:
+
+1. the worker's lease (owners only),
+2. `partner_heads`, then `partner_tails`, by partner,
+3. `gates`, by destination,
+4. `lanes`, by partner and destination, never by an UPDATE of several rows alone: that locks them as it finds them,
+5. what is configured: a destination's or a partner's row, subscriptions, secrets. Their changes also lock the row of
+   `installation` until the end, so they come last.
 """
 
 import hashlib
@@ -14,10 +22,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
 from domain.sources import parse_source
-from domain.values import counted, format_duration, format_rate, is_name, parse_name
+from domain.values import counted, format_duration, format_rate, parse_name
 from domain.verification import find_scheme
 from storage import audit
 from storage.errors import Conflict, Invalid, NotFound
+from storage.names import ids_ever, living
 from storage.secrets import PARTNER_SECRET, Vault
 from storage.tables import partner_secrets, partners
 
@@ -40,6 +49,7 @@ MAKE_LOG = (
 END_SUBSCRIPTIONS = sa.text(
     "UPDATE subscriptions SET until_seq = :last_seq + 1 WHERE partner_id = :id AND until_seq IS NULL"
 )
+LOCK_LANES = sa.text("SELECT FROM lanes WHERE partner_id = :id ORDER BY destination_id FOR NO KEY UPDATE")
 REST_LANES = sa.text("UPDATE lanes SET active = false WHERE partner_id = :id")
 EXPIRE = sa.text("""
 UPDATE partner_secrets SET expires_at = now() + :overlap
@@ -109,22 +119,16 @@ def listed(connection: sa.Connection) -> list[Partner]:
     return [Partner(*row) for row in connection.execute(query)]
 
 
-def find(connection: sa.Connection, name: str) -> Partner:
-    """The partner of this name. Raises: NotFound."""
-    query = sa.select(*COLUMNS).where(partners.c.name == name, partners.c.removed_at.is_(None))
-    row = connection.execute(query).one_or_none() if is_name(name) else None
-    if row is None:
-        raise NotFound(f"no partner {name[:70]!r}")
-    return Partner(*row)
+def find(connection: sa.Connection, name: str, *, lock: bool = False) -> Partner:
+    """The partner of this name, its row locked against other changes on request. Raises: NotFound."""
+    query = sa.select(*COLUMNS)
+    query = query.with_for_update(key_share=True) if lock else query
+    return Partner(*living(connection, partners, query, name))
 
 
 def ids_named(connection: sa.Connection, name: str) -> list[int]:
     """Everyone who has or had this name: the events of a removed partner stay findable by it. Raises: NotFound."""
-    query = sa.select(partners.c.id).where(partners.c.name == name)
-    found = list(connection.scalars(query)) if is_name(name) else []
-    if not found:
-        raise NotFound(f"no partner {name[:70]!r}")
-    return found
+    return ids_ever(connection, partners, name)
 
 
 def add(
@@ -169,7 +173,7 @@ def edit(
 
     The second value is a secret made for a new scheme. Raises: NotFound, Invalid.
     """
-    before = _locked(connection, name)
+    before = find(connection, name, lock=True)
     check(name, options)
     made = None
     if options.get("verify", before.verify) != before.verify:
@@ -187,7 +191,7 @@ def edit(
 
 def set_state(connection: sa.Connection, name: str, state: str, *, actor: str) -> bool:
     """The partner is `active` or `paused`; whether that is a change. Raises: NotFound."""
-    before = _locked(connection, name)
+    before = find(connection, name, lock=True)
     if before.state == state:
         return False
     connection.execute(partners.update().where(partners.c.id == before.id).values(state=state))
@@ -202,7 +206,7 @@ def rotate_secret(
 
     Raises: NotFound, Invalid.
     """
-    partner = _locked(connection, name)
+    partner = find(connection, name, lock=True)
     if not find_scheme(partner.verify).needs_secret:
         raise Invalid(f"partner {name!r} has no secret: --verify {partner.verify} needs none")
     given, made = _secrets_for(partner.verify, [] if secret is None else [secret])
@@ -229,16 +233,19 @@ def waiting(connection: sa.Connection, name: str) -> Waiting:
 def remove(connection: sa.Connection, name: str, *, even_if_waiting: bool = False, actor: str) -> Waiting:
     """Nothing is accepted any more; events stay, and what was accepted is still delivered. What that is.
 
+    A pause ends with the partner: nobody could resume it.
+
     Raises: NotFound, Conflict where something waits and that was not to be.
     """
     identity = find(connection, name).id
     last_seq = connection.execute(LOCK_HEAD, {"id": identity}).scalar_one()
+    connection.execute(LOCK_LANES, {"id": identity}).all()
     left = Waiting(*connection.execute(WAITING, {"id": identity}).one())
     if left and not even_if_waiting:
         raise Conflict(f"{counted(left.total, 'delivery', 'deliveries')} of partner {name!r} still to be made")
     connection.execute(REST_LANES, {"id": identity})
     gone = partners.update().where(partners.c.id == identity, partners.c.removed_at.is_(None))
-    if not connection.execute(gone.values(removed_at=sa.func.now())).rowcount:
+    if not connection.execute(gone.values(removed_at=sa.func.now(), state="active")).rowcount:
         raise NotFound(f"no partner {name!r}")
     connection.execute(END_SUBSCRIPTIONS, {"id": identity, "last_seq": last_seq})
     connection.execute(partner_secrets.delete().where(partner_secrets.c.partner_id == identity))
@@ -323,15 +330,6 @@ def _store_secrets(connection: sa.Connection, vault: Vault | None, identity: int
     for secret in reversed(secrets):  # the newest gets the highest id
         row = {"partner_id": identity, "sealed": vault.seal_text(secret, PARTNER_SECRET)}
         connection.execute(partner_secrets.insert().values(**row))
-
-
-def _locked(connection: sa.Connection, name: str) -> Partner:
-    """The partner, its row locked against other changes. Raises: NotFound."""
-    query = sa.select(*COLUMNS).where(partners.c.name == name, partners.c.removed_at.is_(None))
-    row = connection.execute(query.with_for_update(key_share=True)).one_or_none() if is_name(name) else None
-    if row is None:
-        raise NotFound(f"no partner {name[:70]!r}")
-    return Partner(*row)
 
 
 def _told(options: Options) -> dict[str, Any]:

@@ -98,14 +98,17 @@ WITH {KEYS}, moved AS (
       AND d.received_at = w.received_at AND d.received_at BETWEEN :oldest AND :newest
       AND d.state = CAST(:state AS delivery_state)
       AND n.id = w.destination_id AND n.removed_at IS NULL AND n.state <> 'suspended'
-    RETURNING d.partner_id, d.destination_id, d.seq, d.received_at, b.holding AS held
-), {UNPARK}, lanes_of AS (
-    SELECT partner_id, destination_id, count(*)::int AS n, (count(*) FILTER (WHERE held))::int AS held,
-           min(seq) AS head, min(received_at) AS head_at
+    RETURNING d.partner_id, d.destination_id, d.seq, d.received_at, d.lane_key, b.holding AS held
+), {UNPARK}, lined_up AS ( -- before a lane's head only laggards are open
+    INSERT INTO laggards (partner_id, destination_id, seq, received_at, lane_key)
+    SELECT m.partner_id, m.destination_id, m.seq, m.received_at, m.lane_key
+    FROM moved m JOIN lanes l USING (partner_id, destination_id) WHERE m.seq < l.head_seq
+    ON CONFLICT DO NOTHING
+), lanes_of AS (
+    SELECT partner_id, destination_id, count(*)::int AS n, (count(*) FILTER (WHERE held))::int AS held
     FROM moved GROUP BY 1, 2
 ), raised AS (
-    UPDATE lanes l SET waiting = l.waiting + o.n, holding = l.holding - o.held,
-                       head_seq = least(l.head_seq, o.head), head_at = least(l.head_at, o.head_at)
+    UPDATE lanes l SET waiting = l.waiting + o.n, holding = l.holding - o.held
     FROM lanes_of o WHERE l.partner_id = o.partner_id AND l.destination_id = o.destination_id
 ), nudged AS (
     INSERT INTO nudges (partner_id, destination_id) SELECT partner_id, destination_id FROM lanes_of ORDER BY 1, 2
@@ -119,7 +122,10 @@ WITH {KEYS}, moved AS (
     WHERE d.partner_id = w.partner_id AND d.destination_id = w.destination_id AND d.seq = w.seq
       AND d.received_at = w.received_at AND d.received_at BETWEEN :oldest AND :newest AND d.state = 'parked'
     RETURNING d.partner_id, d.destination_id, d.seq, b.holding AS held
-), {UNPARK}, lanes_of AS (
+), {UNPARK}, caught_up AS (
+    DELETE FROM laggards g USING moved m
+    WHERE g.partner_id = m.partner_id AND g.destination_id = m.destination_id AND g.seq = m.seq
+), lanes_of AS (
     SELECT partner_id, destination_id, count(*)::int AS held FROM moved WHERE held GROUP BY 1, 2
 ), freed AS (
     UPDATE lanes l SET holding = l.holding - o.held

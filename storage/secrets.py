@@ -20,7 +20,7 @@ MEANT = {  # how people are told which sealed value is meant; the owner's name f
     PARTNER_SECRET: "the secret of partner",
     DESTINATION_SECRET: "the secret of destination",
     DESTINATION_URL: "the URL of destination",
-    DESTINATION_HEADERS: "the headers of destination",
+    DESTINATION_HEADERS: "the list of headers of destination",
 }
 
 KEY_BYTES = 32

@@ -1,7 +1,7 @@
 """Who receives what: versions of subscriptions, each for the sequences `[from_seq, until_seq)`.
 
 Both ends are set under the lock of the partner's head row. Ingest takes the same lock to number events, so an event is
-for exactly those who were subscribed when it was accepted (promise P16).
+for exactly those who were subscribed when it was accepted (promise P16). Locks come in the order of `storage.partners`.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ MAX_WAITING = 1_000_000
 MAX_WAITING_LIMIT = 1_000_000_000
 
 LOCK_HEAD = sa.text("SELECT last_seq FROM partner_heads WHERE partner_id = :partner FOR NO KEY UPDATE")
+LOCK_LANE = sa.text("SELECT FROM lanes WHERE partner_id = :partner AND destination_id = :destination FOR NO KEY UPDATE")
 HOLD_DESTINATION = sa.text("SELECT removed_at IS NULL FROM destinations WHERE id = :destination FOR SHARE")
 CURRENT = sa.text("""
 SELECT id, ordering, types, max_waiting FROM subscriptions
@@ -105,6 +106,7 @@ def subscribe(
     source = sender.id
     pair = {"partner": source, "destination": target}
     last_seq = connection.execute(LOCK_HEAD, pair).scalar_one()
+    connection.execute(LOCK_LANE, pair)
     if not connection.execute(HOLD_DESTINATION, pair).scalar_one():
         raise NotFound(f"no destination {destination!r}")
     partners.find(connection, partner)  # it may have been removed while its head was locked
@@ -138,6 +140,7 @@ def unsubscribe(connection: sa.Connection, partner: str, destination: str, *, ac
         "destination": destinations.find(connection, destination).id,
     }
     last_seq = connection.execute(LOCK_HEAD, pair).scalar_one()
+    connection.execute(LOCK_LANE, pair)
     current = connection.execute(CURRENT, pair).one_or_none()
     if current is None:
         raise Conflict(f"{destination} is not subscribed to {partner}")

@@ -9,6 +9,7 @@ DAYS_AHEAD = 14  # partitions: a jobs process may be away that long before rows 
 CHUNK = 1_000  # rows per transaction
 PAGES = 256  # 2 MiB of a table are looked through at a time
 
+# The function waits 200 ms for each parent, no longer: behind it whoever wants to write would wait too.
 MAKE_PARTITIONS = sa.text("SELECT make_partitions(:ahead)")
 # relpages is an estimate from the last vacuum; the real size also counts what came since.
 SIZE = sa.text("SELECT (pg_relation_size('dedupe') / current_setting('block_size')::int)::bigint")
@@ -26,8 +27,12 @@ EXPIRED = "expires_at < now() - interval '1 day'"  # of use to nobody; the day i
 
 
 def make_partitions(store: Store, ahead: int = DAYS_AHEAD) -> int:
-    """Daily partitions exist that far ahead. How many are new. Raises: StorageUnavailable."""
-    return store.run(lambda connection: int(connection.execute(MAKE_PARTITIONS, {"ahead": ahead}).scalar_one()))
+    """Daily partitions exist that far ahead. How many are new.
+
+    Raises: Locked while somebody reads what they would be part of: another time will do; StorageUnavailable.
+    """
+    with store.begin() as connection:
+        return int(connection.execute(MAKE_PARTITIONS, {"ahead": ahead}).scalar_one())
 
 
 def purge_dedupe(store: Store, part: int, parts: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -53,6 +54,7 @@ def an_outcome(claim: Claim, after: Delivery, **told: Any) -> Outcome:
         "outcome": "success",
         "number": 1,
         "duration_ms": 5,
+        "ended_at": time.monotonic(),
         "status": 200,
         "error": None,
         "note": None,

@@ -26,7 +26,7 @@ from domain.retry import retry_after, retry_in
 from domain.version import VERSION
 from storage import lanes as storage
 from storage.configuration import Snapshot
-from storage.errors import BadData, StorageUnavailable
+from storage.errors import BadData, LeaseLost, StorageUnavailable
 from storage.lanes import Begun, Claim, LaneKey, Open, Saved
 from workers.feed import Feed
 from workers.gates import Gates
@@ -35,6 +35,7 @@ from workers.lane import Entry, Lane
 from workers.metrics import Metrics
 from workers.turns import FULL_PAUSE_SECONDS, Turns, Turnstile
 
+SET_ASIDE_SECONDS = 30.0  # a lane in which our own code failed
 RECORD_SECONDS = 3.0  # for the records of attempts that a stop interrupted
 GONE_PAUSE_SECONDS = 2.0  # until the configuration in force says that it is suspended
 EVIDENCE = {Evidence.GOOD: 1, Evidence.NONE: 0, Evidence.BAD: -1}
@@ -42,7 +43,7 @@ START_GRACE_SECONDS = 2.0
 """An attempt may start so long after its claim first went to the database; its successor waits this and the timeout."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flight:
     """An attempt that was begun."""
 
@@ -53,6 +54,7 @@ class Flight:
     token: UUID
     item: Item
     destination: Destination
+    holds_slot: bool = True
 
 
 class Attempts:
@@ -101,7 +103,7 @@ class Attempts:
         fate = self._journal.submit(item)
         self._feed.entries -= 1
         flight = Flight(lane, entry, turnstile, probe, token, item, destination)
-        self._start(self._fly(flight, fate), self._flights)
+        self._start(self._fly_safely(flight, fate), self._flights)
 
     def rescue(self, lane: Lane, row: Open) -> None:
         """The attempt of a vanished worker is written off once its whole budget has passed on this machine's clock."""
@@ -130,6 +132,19 @@ class Attempts:
             await asyncio.wait(left, timeout=RECORD_SECONDS)
 
     # --- one attempt ----------------------------------------------------------------------------------
+
+    async def _fly_safely(self, flight: Flight, fate: "asyncio.Future[Saved | Begun]") -> None:
+        """A defect met in one delivery sets its lane aside for a while; its neighbours go on."""
+        try:
+            await self._fly(flight, fate)
+        except LeaseLost:
+            raise
+        except Exception:  # noqa: BLE001 - else it is met again and again, and costs every lane its wait
+            self._log.exception("lane.set_aside", destination=flight.destination.name, sequence=flight.entry.sequence)
+            self._release(flight)
+            await asyncio.sleep(SET_ASIDE_SECONDS)
+            flight.lane.flying.pop(flight.entry.sequence, None)  # what is in flight by the table is then rescued
+            self._feed.reread(flight.lane)
 
     async def _fly(self, flight: Flight, fate: "asyncio.Future[Saved | Begun]") -> None:
         copy = asyncio.ensure_future(self._feed.copy_of(flight.entry)) if flight.entry.copy is None else None
@@ -209,6 +224,7 @@ class Attempts:
             exchange.outcome.value,
             begun.attempts,
             exchange.duration_ms,
+            time.monotonic(),
             exchange.status,
             exchange.error,
             note,
@@ -224,13 +240,14 @@ class Attempts:
             if not entry.is_strict:  # what it overtook is still before it
                 self.overtaking[entry.key] += 1
         self._learn(flight, verdict)
-        self.turns.release(flight.turnstile)
+        self._release(flight)
         self._go_on(lane)
         lane.unsaved.add(entry.sequence)
         try:
             await self._recorded(flight, outcome, fate)
         finally:
             lane.unsaved.discard(entry.sequence)
+            self._feed.read_on(lane)
 
     def _learn(self, flight: Flight, verdict: Verdict) -> None:
         if verdict.meaning is Meaning.DELIVERED:
@@ -283,8 +300,13 @@ class Attempts:
                 self.turns.block(turnstile, 0.5)  # the configuration in force here is about to say so too
             case _:
                 self._feed.reread(lane)
-        self.turns.release(turnstile)
+        self._release(flight)
         self._go_on(lane)
+
+    def _release(self, flight: Flight) -> None:
+        if flight.holds_slot:
+            flight.holds_slot = False
+            self.turns.release(flight.turnstile)
 
     def _go_on(self, lane: Lane) -> None:
         self._feed.read_on(lane)
@@ -343,6 +365,7 @@ class Attempts:
             "lost",
             row.delivery.attempts,
             row.budget_ms,
+            time.monotonic(),
             None,
             "its worker vanished; what the destination did is unknown",
             None,

@@ -20,6 +20,7 @@ LANES_PER_READ = 64
 COPIES_PER_READ = 64
 COPY_BYTES = 64 << 20  # of bodies kept ahead in all lanes together
 ENTRIES = 200_000  # kept ahead in all lanes together
+SCANT = 8  # read of a lane at a time when that is reached
 PAUSE_SECONDS = 0.2  # while the database is away
 NOBODYS = -1  # the shard of a lane that was left
 
@@ -94,6 +95,10 @@ class Feed:
                 self.drop_copy(entry)
             self.entries -= len(lane.queue) + len(lane.retrying)
         self._cursors.clear()
+
+    async def close(self) -> None:
+        """Nothing is read any more."""
+        await self._copies.close()
 
     # --- copies ---------------------------------------------------------------------------------------
 
@@ -197,7 +202,8 @@ class Feed:
         afters = {lane.key: lane.begin_read() for lane in chosen}
         anew = [key for key, after in afters.items() if after < 0]
         flying = await storage.read_flying(self._connection, anew) if anew else {}
-        reads = await storage.read_lanes(self._connection, afters, MAILBOX)
+        limit = MAILBOX if self.entries < ENTRIES else SCANT  # a full house slows everybody down, and stops nobody
+        reads = await storage.read_lanes(self._connection, afters, limit)
         now = asyncio.get_running_loop().time()
         for lane in self._still_ours(chosen):
             if (read := reads.get(lane.key)) is None:
@@ -205,7 +211,7 @@ class Feed:
                 continue
             before = len(lane.queue) + len(lane.retrying)
             found = [] if lane.stale else lane.took_over(flying.get(lane.key, []), now)
-            for row in (*found, *lane.loaded(read, MAILBOX, now)):
+            for row in (*found, *lane.loaded(read, limit, now)):
                 self._foreign(lane, row)
             self.entries += len(lane.queue) + len(lane.retrying) - before
             self._go_on(lane)

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_when_event_set, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential
 
 from storage import upkeep
-from storage.errors import StorageUnavailable
+from storage.errors import Locked, StorageUnavailable
 from storage.parking import park_unfinished
 from storage.transactions import Store
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 QUEUE = "hookyard-maintenance"
 KEYS = "hookyard:{rq}"  # one hash tag: a cluster keeps everything of rq in one place
-HOUR, HALF_MINUTE = 3600, 30
+HOUR, TEN_MINUTES, HALF_MINUTE = 3600, 600, 30
 IDLE_SECONDS = 1  # a blocking look into the queue; then the clock and the stop are looked at
 CONNECT_SECONDS = 2.0
 WORKER_TTL_SECONDS = 20  # rq waits 5 s less than this, and 10 more, for an answer of Redis
@@ -69,7 +69,7 @@ class Chore:
 def chores() -> Mapping[str, Chore]:
     """Every chore by name."""
     return {
-        "partitions": Chore(HOUR, lambda store, _: upkeep.make_partitions(store)),
+        "partitions": Chore(TEN_MINUTES, lambda store, _: upkeep.make_partitions(store)),
         "dedupe": Chore(HOUR, lambda store, slot: upkeep.purge_dedupe(store, slot % 24, 24)),  # all of it once a day
         "secrets": Chore(HOUR, lambda store, _: upkeep.purge_secrets(store)),
         "closed-lanes": Chore(HALF_MINUTE, lambda store, _: park_unfinished(store)),
@@ -121,10 +121,15 @@ class Jobs:
             self._store.close()
 
     def do(self, name: str, slot: int) -> int:
-        """A chore, once the database is there; how much it did."""
+        """A chore, once the database is there; how much it did. Where others are in its way a later slot does it."""
         chore = self._chores[name]
         try:
             count = self._retrying()(chore.work, self._store, slot)
+        except Locked as problem:
+            self._settle("database away")
+            self._done.labels(name, "put_off").inc()
+            self._log.info("job.put_off", job=name, slot=slot, problem=str(problem))
+            return 0
         except BaseException:  # rq logs and records it
             self._done.labels(name, "failed").inc()
             raise
@@ -198,7 +203,7 @@ class Jobs:
 
     def _retrying(self) -> Retrying:
         return Retrying(
-            retry=retry_if_exception_type(StorageUnavailable),
+            retry=retry_if_exception(_passes),
             wait=wait_exponential(multiplier=0.5, max=5),
             stop=stop_when_event_set(self._stop),
             sleep=self._pause,
@@ -225,6 +230,11 @@ class Jobs:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.stop()
+
+
+def _passes(problem: BaseException) -> bool:
+    """Whether the database is worth waiting for."""
+    return isinstance(problem, StorageUnavailable) and not isinstance(problem, Locked)
 
 
 _RUNNING: ContextVar[Jobs] = ContextVar("running")

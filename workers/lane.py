@@ -160,6 +160,8 @@ class Lane:
             and len(self.retrying) < MAX_RETRYING
             and len(self.lines) < MAX_KEYS
             and self.held_at is None
+            # Not from the head on while it is not known what the table says of an attempt: it would be passed over.
+            and not (self.position < 0 and self.unsaved)
         )
 
     @property

@@ -2,8 +2,6 @@
 labels.
 """
 
-from collections.abc import Callable
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from storage.lanes import Outcome
@@ -60,6 +58,3 @@ class Metrics:
         """A bounded queue's depth and bound."""
         self._depth.labels(name).set(depth)
         self._capacity.labels(name).set(capacity)
-
-
-Gauges = Callable[[], None]

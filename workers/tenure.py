@@ -69,6 +69,7 @@ class Tenure:
     def __init__(self, means: Means) -> None:
         self._means = means
         self.token = uuid4()
+        self._lease = Connection(means.database_url, "hookyard worker lease")  # behind nothing else
         self._owner = Connection(means.database_url, "hookyard worker owner")
         self._reads = Connection(means.database_url, "hookyard worker log")
         self._writes = Connection(means.database_url, "hookyard worker journal")
@@ -161,7 +162,8 @@ class Tenure:
         self.journal.abandon()
         await end(tasks)
         await self.attempts.wait()
-        for connection in (self._owner, self._reads, self._writes):
+        await self.feed.close()
+        for connection in (self._lease, self._owner, self._reads, self._writes):
             await connection.close()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -178,7 +180,7 @@ class Tenure:
     async def _tend(self) -> None:
         asked_at = boot_seconds()
         means = self._means
-        lease = await leases.tend(self._owner, self.token, means.name, means.lease)
+        lease = await leases.tend(self._lease, self.token, means.name, means.lease, first=not self._lease_ends)
         self._lease_ends = asked_at + means.lease.total_seconds()
         self.living = lease.living
         gained = [shard for shard in lease.epochs if shard not in self.epochs]

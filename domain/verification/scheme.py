@@ -87,11 +87,6 @@ class Scheme(ABC):
         """A new secret from 32 random bytes. Raises: ValueError where only the provider can make one."""
         return random.hex()
 
-    def check_options(self, options: Options) -> None:
-        """Returns if every option is known and in range. Raises: ValueError."""
-        if options:
-            raise ValueError(f"--verify {self.name} takes no options, but was given {', '.join(sorted(options))}")
-
     def bare_secret_headers(self, options: Options) -> frozenset[bytes]:  # noqa: ARG002 - for schemes with --verify-header
         """Lower-case names of headers that carry the secret itself: neither stored nor passed on."""
         return frozenset()

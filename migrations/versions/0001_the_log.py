@@ -223,7 +223,27 @@ CREATE TABLE parked (
 );
 CREATE INDEX parked_destination ON parked (destination_id);
 
--- One row per (partner, destination): what waits, what is out, and below which sequence nothing is open or holding.
+-- How often deliveries were parked: a total that only grows. Journal, dispatch and commands of people all write rows
+-- of `parked`; the trigger counts them in the same transaction, so the total is exact whoever parks and whatever dies.
+CREATE TABLE parkings (
+    destination_id int NOT NULL,
+    reason text NOT NULL,
+    n bigint NOT NULL,
+    PRIMARY KEY (destination_id, reason)
+) WITH (fillfactor = 50);
+
+-- Rows are raised in order, and after every other lock of the transaction: no two can wait for each other.
+CREATE FUNCTION count_parkings() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO parkings AS p (destination_id, reason, n)
+    SELECT destination_id, reason, count(*) FROM fresh GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (destination_id, reason) DO UPDATE SET n = p.n + excluded.n;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER parked_counted AFTER INSERT ON parked
+    REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION count_parkings();
+
+-- One row per (partner, destination): what waits, what is out, and from where on to read.
 CREATE TABLE lanes (
     partner_id int NOT NULL,
     destination_id int NOT NULL,
@@ -231,12 +251,24 @@ CREATE TABLE lanes (
     waiting int NOT NULL DEFAULT 0 CHECK (waiting >= 0), -- queued + delivering
     in_flight int NOT NULL DEFAULT 0 CHECK (in_flight >= 0),
     holding int NOT NULL DEFAULT 0 CHECK (holding >= 0), -- parked deliveries that stop it (--on-park hold)
-    head_seq bigint NOT NULL DEFAULT 0,                  -- below it nothing is open or holding
+    head_seq bigint NOT NULL DEFAULT 0,                  -- before it only `laggards` are open or holding
     head_at timestamptz NOT NULL DEFAULT '-infinity',    -- no delivery at or after head_seq was received before
     tail_seq bigint NOT NULL DEFAULT 0,                  -- the last sequence dispatched to it
     PRIMARY KEY (partner_id, destination_id)
 ) WITH (fillfactor = 50);
 CREATE INDEX lanes_destination ON lanes (destination_id);
+
+-- The open or holding deliveries before their lane's head: replayed ones, and those that others have overtaken. So a
+-- lane is read on from its head over nothing that was delivered since, however old its oldest open delivery is.
+CREATE TABLE laggards (
+    partner_id int NOT NULL,
+    destination_id int NOT NULL,
+    seq bigint NOT NULL,
+    received_at timestamptz NOT NULL,
+    lane_key bigint,
+    PRIMARY KEY (partner_id, destination_id, seq)
+);
+CREATE INDEX laggards_key ON laggards (partner_id, destination_id, lane_key, seq);
 
 -- What holds for a destination in the whole system, however many workers: slots, rate, breaker.
 CREATE TABLE gates (
@@ -250,7 +282,8 @@ CREATE TABLE gates (
     probe_expires_at timestamptz,
     closed_at timestamptz,                               -- after a probe or a reset: the ramp starts here
     version bigint NOT NULL DEFAULT 0,                   -- of the breaker, raised by each of its changes
-    failing_since timestamptz,                           -- every attempt since then failed
+    failing_since timestamptz,                           -- every attempt from then on failed,
+    failed_at timestamptz,                               -- the latest of them then
     CHECK (breaker <> 'open' OR opened_at IS NOT NULL),
     CHECK ((breaker = 'half_open') = (probe_token IS NOT NULL))
 ) WITH (fillfactor = 50);
@@ -316,7 +349,8 @@ ALTER TABLE deliveries_default SET (fillfactor = 70);
 
 -- Makes the daily partitions from yesterday to `ahead` days from now; what exists is left alone. How many are new.
 -- A day whose rows already stand in the default partition is left to it.
-CREATE FUNCTION make_partitions(ahead int) RETURNS int LANGUAGE plpgsql AS $$
+-- Waits only so long for readers of the parents: behind it whoever wants to write would wait too.
+CREATE FUNCTION make_partitions(ahead int) RETURNS int LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
 DECLARE
     day date;
     parent text;

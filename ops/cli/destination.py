@@ -328,7 +328,7 @@ def _fate(left: "Left") -> str:
     if left.waiting:
         told.append(counted(left.waiting, "delivery waits and will be parked", "deliveries wait and will be parked"))
     if left.parked:
-        told.append(counted(left.parked, "is parked already", "are parked already"))
+        told.append(counted(left.parked, "delivery is parked already", "deliveries are parked already"))
     return ", ".join(told) + "; what is parked then can be discarded, not replayed" if told else ""
 
 

@@ -205,7 +205,7 @@ def rotate_secret(
 
 @app.command("remove", short_help="Accept nothing more; its events are kept.")
 def remove(name: Name, yes: Yes = False) -> None:
-    """Accept nothing from the partner any more; its events are kept, and what waits is still delivered.
+    """Accept nothing from the partner any more; its events are kept. What waits is still delivered: a pause ends.
 
     Where something waits, it asks on a terminal and needs --yes elsewhere.
     """

@@ -71,13 +71,13 @@ BEGIN
         SET seq = excluded.seq, received_at = excluded.received_at, repeats = 0, conflicts = 0
     ), raised AS (
         UPDATE partner_heads h
-        SET last_seq = h.last_seq + f.n, last_at = f.at, tokens = f.tokens - f.n,
+        SET last_seq = h.last_seq + f.n, last_at = CASE WHEN f.n > 0 THEN f.at ELSE h.last_at END, tokens = f.tokens - f.n,
             refilled_at = CASE WHEN f.tokens IS NULL THEN NULL ELSE moment END
         FROM (
-            SELECT h.partner_id, h.at, h.tokens, count(f.ord) AS n
-            FROM head h JOIN fresh f ON f.partner_id = h.partner_id AND f.status = 'stored'
+            SELECT h.partner_id, h.at, h.tokens, count(f.ord) FILTER (WHERE f.status = 'stored') AS n
+            FROM head h JOIN fresh f ON f.partner_id = h.partner_id
             GROUP BY h.partner_id, h.at, h.tokens
-        ) f WHERE h.partner_id = f.partner_id
+        ) f WHERE h.partner_id = f.partner_id AND (f.n > 0 OR h.refilled_at > moment) -- a clock that was set back
     ), repeated AS (
         SELECT a.ord, k.row,
                coalesce(k.seq, f.seq) AS seq, coalesce(k.received_at, f.at) AS received_at,

@@ -4,8 +4,8 @@
 -- subscription's version counts for the sequences it holds (P16). What cannot wait in its lane is parked at once: its
 -- destination is removed, suspended, or down with a full lane. An event per row; `lanes` are the destinations where it
 -- is queued now, `previous` the sequence dispatched before it to each, `lane_keys` how it is ordered there. The event's
--- headers and body come along only where p_copies says so.
-CREATE OR REPLACE FUNCTION dispatch(p_token uuid, p_partners int[], p_copies boolean[], p_limit int)
+-- headers and body come along only where p_copies says so, and no more than p_bytes of bodies in all.
+CREATE OR REPLACE FUNCTION dispatch(p_token uuid, p_partners int[], p_copies boolean[], p_limit int, p_bytes bigint)
 RETURNS TABLE (
     partner_id int, seq bigint, received_at timestamptz, type text, headers bytea, body bytea,
     lanes int[], previous bigint[], lane_keys bigint[]
@@ -26,8 +26,9 @@ BEGIN
         JOIN partners p ON p.id = t.partner_id
         JOIN shards s ON s.shard = p.shard AND s.owner = p_token
     ), log AS MATERIALIZED (
-        SELECT c.partner_id, e.seq, e.received_at, e.type, e.order_key,
-               CASE WHEN c.copies THEN e.headers END AS headers, CASE WHEN c.copies THEN e.body END AS body
+        SELECT c.partner_id, e.seq, e.received_at, e.type, e.order_key, e.headers,
+               CASE WHEN c.copies AND sum(octet_length(e.body)) OVER (ORDER BY c.partner_id, e.seq) <= p_bytes
+                   THEN e.body END AS body
         FROM chosen c CROSS JOIN LATERAL (
             SELECT e.seq, e.received_at, e.type, e.order_key, e.headers, e.body
             FROM events e
@@ -40,7 +41,7 @@ BEGIN
                lag(g.seq, 1, l.tail_seq) OVER lane AS previous,
                CASE WHEN d.removed_at IS NOT NULL THEN 'destination_removed'
                     WHEN d.state = 'suspended' THEN 'destination_suspended'
-                    WHEN g2.breaker <> 'closed' AND l.waiting + row_number() OVER lane > s.max_waiting THEN 'lane_full'
+                    WHEN (g2.breaker <> 'closed' OR d.state <> 'active') AND l.waiting + row_number() OVER lane > s.max_waiting THEN 'lane_full'
                END AS park_reason
         FROM log g
         JOIN subscriptions s ON s.partner_id = g.partner_id AND g.seq >= s.from_seq
@@ -74,7 +75,7 @@ BEGIN
         FROM (SELECT g.partner_id, max(g.seq) AS last, max(g.received_at) AS last_at FROM log g GROUP BY g.partner_id) g
         WHERE t.partner_id = g.partner_id
     )
-    SELECT g.partner_id, g.seq, g.received_at, g.type, g.headers, g.body, o.lanes, o.previous, o.lane_keys
+    SELECT g.partner_id, g.seq, g.received_at, g.type, CASE WHEN g.body IS NOT NULL THEN g.headers END, g.body, o.lanes, o.previous, o.lane_keys
     FROM log g LEFT JOIN (
         SELECT o.partner_id, o.seq, array_agg(o.destination_id ORDER BY o.destination_id) AS lanes,
                array_agg(o.previous ORDER BY o.destination_id) AS previous,

@@ -12,7 +12,8 @@
 CREATE OR REPLACE FUNCTION settle(
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_states text[],
     p_failures int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
-    p_outcomes text[], p_numbers int[], p_durations int[], p_statuses int[], p_errors text[], p_notes text[], p_answers bytea[]
+    p_outcomes text[], p_numbers int[], p_durations int[], p_ages int[], p_statuses int[], p_errors text[], p_notes text[],
+    p_answers bytea[]
 ) RETURNS TABLE (kind text, ord int, result text, number int) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -29,21 +30,26 @@ BEGIN
             delivered_at = CASE WHEN o.state = 'delivered' THEN now() END
         FROM unnest(
             p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states::delivery_state[], p_failures, p_retry_ms, p_reasons,
-            p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_statuses, p_errors, p_notes, p_answers
+            p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_ages, p_statuses, p_errors, p_notes, p_answers
         ) WITH ORDINALITY AS o (
             partner_id, destination_id, seq, at, token, state, failures, retry_ms, reason, holding, evidence, outcome, number,
-            duration_ms, status, error, note, answer, ord
+            duration_ms, age_ms, status, error, note, answer, ord
         )
         WHERE d.partner_id = o.partner_id AND d.destination_id = o.destination_id AND d.seq = o.seq
             AND d.received_at = o.at AND d.state = 'delivering' AND d.token = o.token
         RETURNING o.ord, o.partner_id, o.destination_id, o.seq, o.at, o.state, o.holding, o.evidence, o.outcome, o.number,
-            o.duration_ms, o.status, o.error, o.note, o.answer, o.reason, d.lane_key, d.replay_id
+            o.duration_ms, o.age_ms, o.status, o.error, o.note, o.answer, o.reason, d.lane_key, d.replay_id
     ), recorded AS (
         INSERT INTO attempts (partner_id, destination_id, seq, number, received_at, started_at, duration_ms, status, outcome,
                               error, note, answer, replay_id)
-        SELECT o.partner_id, o.destination_id, o.seq, o.number, o.at, now() - o.duration_ms * interval '1 ms', o.duration_ms,
+        SELECT o.partner_id, o.destination_id, o.seq, o.number, o.at,
+               now() - (o.age_ms::bigint + o.duration_ms) * interval '1 ms', o.duration_ms,
                o.status, o.outcome, o.error, o.note, o.answer, o.replay_id
         FROM done o WHERE o.outcome <> 'withdrawn'
+    ), caught_up AS (
+        DELETE FROM laggards g USING done o
+        WHERE o.state <> 'queued' AND NOT o.holding AND g.partner_id = o.partner_id
+            AND g.destination_id = o.destination_id AND g.seq = o.seq
     ), set_aside AS (
         INSERT INTO parked (partner_id, destination_id, seq, received_at, reason)
         SELECT o.partner_id, o.destination_id, o.seq, o.at, o.reason FROM done o WHERE o.state = 'parked'
@@ -61,10 +67,11 @@ BEGIN
         UPDATE gates g
         SET in_flight = g.in_flight - n.ended,
             failing_since = CASE WHEN n.successes > 0 THEN NULL WHEN n.failures > 0 THEN coalesce(g.failing_since, now())
-                                 ELSE g.failing_since END
+                                 ELSE g.failing_since END,
+            failed_at = CASE WHEN n.failures > 0 THEN now() ELSE g.failed_at END
         FROM (
             SELECT n.destination_id, count(*) AS ended, count(*) FILTER (WHERE n.evidence > 0) AS successes,
-                   count(*) FILTER (WHERE n.evidence < 0) AS failures
+                   count(*) FILTER (WHERE n.outcome NOT IN ('success', 'withdrawn', 'interrupted', 'lost')) AS failures
             FROM done n GROUP BY n.destination_id
         ) n WHERE g.destination_id = n.destination_id
     )
@@ -97,18 +104,27 @@ BEGIN
         SELECT w.*, d.lane_key, d.attempts, g.in_flight, c.concurrency,
                CASE WHEN c.rate IS NOT NULL THEN -- a bucket of one second's worth, at least one attempt
                    least(greatest(c.rate, 1), coalesce(g.tokens, greatest(c.rate, 1)) + c.rate
-                         * greatest(0, extract(epoch FROM clock_timestamp() - coalesce(g.refilled_at, now()))::float8)) END AS tokens,
+                         * CASE WHEN g.refilled_at > clock_timestamp() THEN 1 -- a clock that was set back: one second's worth
+                                ELSE extract(epoch FROM clock_timestamp() - coalesce(g.refilled_at, now()))::float8 END) END AS tokens,
                CASE WHEN d.state = 'delivering' AND d.token = w.token THEN 'again'
                     WHEN d.state <> 'queued' THEN 'stale'
                     WHEN c.state <> 'active' OR c.removed_at IS NOT NULL OR p.state <> 'active' THEN 'held'
                     WHEN s.owner IS DISTINCT FROM p_token THEN 'stale'
                     WHEN g.breaker = 'open' OR (g.breaker = 'half_open' AND g.probe_token <> w.token) THEN 'breaker'
-                    WHEN d.lane_key = 0 AND (l.in_flight > 0 OR (l.head_seq < w.seq AND EXISTS (
+                    WHEN d.lane_key = 0 AND (l.in_flight > 0 OR EXISTS (
+                        SELECT 1 FROM laggards x
+                        WHERE x.partner_id = w.partner_id AND x.destination_id = w.destination_id AND x.seq < w.seq
+                    ) OR (l.head_seq < w.seq AND EXISTS (
                         SELECT 1 FROM deliveries x
                         WHERE x.partner_id = w.partner_id AND x.destination_id = w.destination_id
                             AND x.seq >= l.head_seq AND x.seq < w.seq AND x.received_at BETWEEN l.head_at AND w.at
                             AND (x.state IN ('queued', 'delivering') OR x.holding)
                     ))) THEN 'order'
+                    WHEN d.lane_key <> 0 AND EXISTS (
+                        SELECT 1 FROM laggards x
+                        WHERE x.partner_id = w.partner_id AND x.destination_id = w.destination_id
+                            AND x.lane_key = d.lane_key AND x.seq < w.seq
+                    ) THEN 'order'
                     WHEN d.lane_key <> 0 AND l.head_seq < w.seq AND EXISTS (
                         SELECT 1 FROM deliveries x
                         WHERE x.partner_id = w.partner_id AND x.destination_id = w.destination_id
@@ -148,8 +164,8 @@ BEGIN
     ), lane AS (
         UPDATE lanes l
         SET in_flight = l.in_flight + b.n,
-            head_seq = CASE WHEN b.head IS NOT NULL AND l.holding = 0 THEN b.head ELSE l.head_seq END,
-            head_at = CASE WHEN b.head IS NOT NULL AND l.holding = 0 THEN b.head_at ELSE l.head_at END
+            head_seq = CASE WHEN b.head > l.head_seq THEN b.head ELSE l.head_seq END,
+            head_at = CASE WHEN b.head > l.head_seq THEN b.head_at ELSE l.head_at END
         FROM (
             SELECT b.partner_id, b.destination_id, count(*) AS n, min(b.seq) FILTER (WHERE b.lane_key = 0) AS head,
                    min(b.at) FILTER (WHERE b.lane_key = 0) AS head_at
@@ -175,7 +191,8 @@ CREATE OR REPLACE FUNCTION journal(
     p_token uuid,
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_states text[],
     p_failures int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
-    p_outcomes text[], p_numbers int[], p_durations int[], p_statuses int[], p_errors text[], p_notes text[], p_answers bytea[],
+    p_outcomes text[], p_numbers int[], p_durations int[], p_ages int[], p_statuses int[], p_errors text[], p_notes text[],
+    p_answers bytea[],
     c_partners int[], c_destinations int[], c_seqs bigint[], c_ats timestamptz[], c_tokens uuid[], c_budgets int[]
 ) RETURNS TABLE (kind text, ord int, result text, number int) LANGUAGE plpgsql AS $$
 BEGIN
@@ -186,7 +203,7 @@ BEGIN
     IF cardinality(p_partners) > 0 THEN
         RETURN QUERY SELECT * FROM settle(
             p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states, p_failures, p_retry_ms, p_reasons,
-            p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_statuses, p_errors, p_notes, p_answers);
+            p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_ages, p_statuses, p_errors, p_notes, p_answers);
     END IF;
     IF cardinality(c_partners) > 0 THEN
         RETURN QUERY SELECT * FROM claim(p_token, c_partners, c_destinations, c_seqs, c_ats, c_tokens, c_budgets);

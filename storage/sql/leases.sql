@@ -3,13 +3,18 @@
 
 -- Keeps or makes this worker's lease, fences the workers whose lease has ended, and takes free shards up to a fair share.
 -- Answers the shards owned, their epochs, the fair share and the number of living workers.
--- Raises HY001 if this worker was fenced: whatever it held is somebody else's now.
+-- Raises HY001 if this worker was fenced: whatever it held is somebody else's now. Only its first call makes a lease, so
+-- that a token which was forgotten after its end does not come back.
 CREATE OR REPLACE FUNCTION tend_lease(
-    p_token uuid, p_name text, p_lease interval, OUT shards int[], OUT epochs bigint[], OUT share int, OUT living int
+    p_token uuid, p_name text, p_lease interval, p_first boolean, OUT shards int[], OUT epochs bigint[], OUT share int, OUT living int
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO workers AS w (token, name, expires_at) VALUES (p_token, p_name, clock_timestamp() + p_lease)
-    ON CONFLICT (token) DO UPDATE SET expires_at = excluded.expires_at WHERE NOT w.fenced;
+    PERFORM pg_advisory_xact_lock(4046128); -- one at a time: each locks its own row and then those of the late
+    IF p_first THEN
+        INSERT INTO workers (token, name, expires_at) VALUES (p_token, p_name, clock_timestamp() + p_lease)
+        ON CONFLICT (token) DO NOTHING; -- sent again after an answer that was lost
+    END IF;
+    UPDATE workers SET expires_at = clock_timestamp() + p_lease WHERE token = p_token AND NOT fenced;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'lease lost: worker % was fenced', p_token USING ERRCODE = 'HY001';
     END IF;

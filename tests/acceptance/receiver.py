@@ -20,6 +20,10 @@ class Say(NamedTuple):
     after_seconds: float = 0.0
 
 
+RESET = Say(0)
+"""No answer: the connection is reset."""
+
+
 @dataclass(slots=True, eq=False)
 class Arrival:
     """One request. `ended_at` is when its answer was out, or when the other side gave up on it (status None)."""
@@ -135,7 +139,10 @@ class _Connection(asyncio.Protocol):
         said = self._receiver.behaviours[arrival.path](arrival)
         if said is None:
             return
-        if said.after_seconds:
+        if said is RESET:
+            assert self._transport
+            self._transport.abort()
+        elif said.after_seconds:
             asyncio.get_running_loop().call_later(said.after_seconds, self._answer, arrival, said.status)
         else:
             self._answer(arrival, said.status)

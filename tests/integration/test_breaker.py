@@ -127,6 +127,23 @@ async def test_a_person_closes_the_breaker(pipeline: Pipeline) -> None:
     assert pipeline.sink.sequences() == [1, 1, 1, 1, 2]
 
 
+async def test_a_probe_that_was_out_when_a_person_closed_the_breaker_has_no_say(pipeline: Pipeline) -> None:
+    shop, probe = pipeline.lane(**BREAKER), Gate(500)
+    pipeline.sink.steps["/"] += [500, 500, 500, probe]
+    pipeline.start_worker()
+    await pipeline.post(shop, 2)
+    await probe.reached.wait()
+
+    with pipeline.store.begin() as connection:
+        destinations.reset_breaker(connection, "warehouse", actor=ACTOR)
+    ((version,),) = pipeline.sql("SELECT version FROM gates")
+    probe.open.set()
+    await pipeline.settled()
+
+    assert pipeline.sql("SELECT breaker, version FROM gates") == [("closed", version)]
+    assert pipeline.sink.sequences() == [1] * 5 + [2]
+
+
 async def test_a_probe_whose_worker_vanished_is_made_again_by_another(pipeline: Pipeline) -> None:
     shop, hangs = pipeline.lane(**BREAKER, timeout=timedelta(seconds=1)), Gate()
     pipeline.sink.steps["/"] += [500, 500, 500, hangs]

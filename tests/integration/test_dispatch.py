@@ -22,7 +22,9 @@ async def test_deliveries_and_cursor_move_together_or_not_at_all(
 ) -> None:
     shop = pipeline.lane()
     await pipeline.post(shop, 3)
-    dies = await elsewhere.transaction("SELECT * FROM dispatch(%s, ARRAY[%s], ARRAY[true], 10)", owner.token, shop.id)
+    dies = await elsewhere.transaction(
+        "SELECT * FROM dispatch(%s, ARRAY[%s], ARRAY[true], 10, 1000)", owner.token, shop.id
+    )
     assert pipeline.sql("SELECT cursor FROM partner_tails") == [(0,)]
     await dies.close()
 

@@ -198,6 +198,45 @@ async def test_what_rang_is_heard_once_with_its_newest_sequence_and_streams_do_n
     await listener.close()
 
 
+async def heard(listener: Listener, shards: list[int], n: int) -> dict[int, int]:
+    """What was heard once there was news of n partners."""
+    found: dict[int, int] = {}
+    async with asyncio.timeout(5):
+        while len(found) < n:
+            found |= await listener.hear(shards)
+    return found
+
+
+async def test_something_else_in_the_place_of_a_bell_silences_no_other_bell(redis_url: str) -> None:
+    keys = Keys("11111111")
+    announcer, listener = Announcer(redis_url, keys), Listener(redis_url, keys)
+    with redis.Redis.from_url(redis_url) as client:
+        client.set(keys.bell(3), "a string")
+
+    announcer.announce({(4, 7): 41})
+    assert await heard(listener, [3, 4], 1) == {7: 41}
+
+    assert listener.available
+    announcer.announce({(3, 6): 17})
+    assert await heard(listener, [3, 4], 1) == {6: 17}
+    await announcer.close()
+    await listener.close()
+
+
+async def test_whoever_rings_puts_the_bell_back(redis_url: str) -> None:
+    keys = Keys("11111111")
+    announcer, listener = Announcer(redis_url, keys), Listener(redis_url, keys)
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(keys.bell(3), "a", "hash")
+
+    announcer.announce({(3, 6): 17, (4, 7): 41})
+    await announcer.close()
+
+    assert (announcer.available, announcer.dropped) == (True, 0)
+    assert await heard(listener, [3, 4], 2) == {6: 17, 7: 41}
+    await listener.close()
+
+
 async def test_hints_that_redis_does_not_take_are_dropped_and_counted() -> None:
     announcer = Announcer(NOWHERE, Keys("11111111"))
 

@@ -341,10 +341,11 @@ async def test_what_is_parked_is_listed_with_its_reason(pipeline: Pipeline, owne
 async def test_how_long_every_attempt_has_failed_is_known_until_one_succeeds(pipeline: Pipeline, owner: Owner) -> None:
     destination, events = await queued(pipeline, owner, 3, ordering="none")
     told = []
-    for event, evidence in zip(events, (-1, 0, 1), strict=True):
+    for event, outcome in zip(events, ("http_error", "interrupted", "success"), strict=True):
         claim = a_claim(event, destination)
         await owner.claim(claim)
-        await owner.end(an_outcome(claim, after(claim, lifecycle.Acknowledged()), evidence=evidence))
+        evidence = 1 if outcome == "success" else 0
+        await owner.end(an_outcome(claim, after(claim, lifecycle.Acknowledged()), outcome=outcome, evidence=evidence))
         told.append(pipeline.sql("SELECT failing_since IS NOT NULL FROM gates")[0][0])
 
     assert told == [True, True, False]

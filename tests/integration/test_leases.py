@@ -119,7 +119,9 @@ async def test_a_takeover_waits_for_a_transaction_of_the_owner_that_is_under_way
     await pipeline.post(shop)
     owner, successor = make_owner(), make_owner()
     await owner.tend(timedelta(milliseconds=300))
-    last = await elsewhere.transaction("SELECT * FROM dispatch(%s, ARRAY[%s], ARRAY[false], 10)", owner.token, shop.id)
+    last = await elsewhere.transaction(
+        "SELECT * FROM dispatch(%s, ARRAY[%s], ARRAY[false], 10, 1000)", owner.token, shop.id
+    )
     await elsewhere.until("SELECT 1 FROM workers WHERE expires_at < clock_timestamp()")
 
     takeover = asyncio.ensure_future(successor.tend())
@@ -139,7 +141,9 @@ async def test_shards_are_not_given_back_under_a_dispatch_that_is_under_way(
     await pipeline.post(shop)
     owner, successor = make_owner(), make_owner()
     await owner.tend()
-    last = await elsewhere.transaction("SELECT * FROM dispatch(%s, ARRAY[%s], ARRAY[false], 10)", owner.token, shop.id)
+    last = await elsewhere.transaction(
+        "SELECT * FROM dispatch(%s, ARRAY[%s], ARRAY[false], 10, 1000)", owner.token, shop.id
+    )
 
     giving = asyncio.ensure_future(leases.give_back(owner.connection, owner.token, [shop.shard]))
     await elsewhere.until_blocked(OWNER)

@@ -2,8 +2,12 @@
 
 import asyncio
 import random
+import threading
 from collections import defaultdict
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from storage import destinations
 from tests.owner import Elsewhere
@@ -200,6 +204,29 @@ async def test_a_destination_that_is_gone_gets_nothing_more(pipeline: Pipeline) 
     for name, last in (("shop", 7), ("bank", 2)):
         mine = [request.sequence for request in pipeline.sink.requests[2:] if request.partner == name]
         assert mine == list(range(1, last + 1))
+
+
+async def test_nothing_more_goes_to_a_destination_that_is_gone_while_its_suspension_is_being_written(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, written = destinations.suspend, threading.Event()
+
+    def slowly(*given: Any) -> int:
+        written.wait(10)
+        return real(*given)
+
+    monkeypatch.setattr(destinations, "suspend", slowly)
+    shop = pipeline.lane()
+    pipeline.sink.default["/"] = 410
+    pipeline.start_worker()
+    await pipeline.post(shop, 3)
+    await pipeline.sink.until(lambda: len(pipeline.sink.requests) == 1)
+    await quiet(pipeline)
+    assert pipeline.sink.sequences() == [1]
+
+    written.set()
+    await pipeline.settled()
+    assert pipeline.sink.sequences() == [1]
 
 
 async def test_an_attempt_in_flight_when_its_destination_is_suspended_is_parked_if_it_fails(pipeline: Pipeline) -> None:

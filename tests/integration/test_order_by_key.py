@@ -142,7 +142,7 @@ async def test_a_claim_is_refused_while_an_elder_of_its_key_is_open(pipeline: Pi
 
     token = uuid4()
     await tend(connection, token, "test", timedelta(seconds=30))
-    await connection.fetch("SELECT * FROM dispatch(%s, %s, %s, 10)", (token, [shop.id], [False]))
+    await connection.fetch("SELECT * FROM dispatch(%s, %s, %s, 10, 1000)", (token, [shop.id], [False]))
     ((destination_id,),) = await connection.fetch("SELECT id FROM destinations")
     rows = await connection.fetch("SELECT seq, received_at FROM deliveries ORDER BY seq")
     claims = [Claim(shop.id, destination_id, seq, at, uuid4(), 1000) for seq, at in rows]

@@ -9,6 +9,7 @@ import pytest
 from storage import partners
 from storage.errors import Conflict, Invalid, NotFound
 from tests.by_hand import ACTOR, Hand
+from tests.pipeline import Pipeline
 
 
 def secrets_of(hand: Hand, name: str) -> list[str]:
@@ -125,3 +126,18 @@ def test_removing_a_partner_that_something_waits_for_must_be_meant(hand: Hand) -
     assert hand.rows("SELECT from_seq, until_seq FROM subscriptions") == [(1, 4)]
     with pytest.raises(NotFound, match="no partner 'shop'"), hand.store.begin() as connection:
         partners.find(connection, "shop")
+
+
+async def test_what_a_paused_partner_left_when_it_was_removed_is_delivered(pipeline: Pipeline) -> None:
+    shop = pipeline.lane()
+    with pipeline.store.begin() as connection:
+        partners.set_state(connection, "shop", "paused", actor=ACTOR)
+    pipeline.start_worker()
+    await pipeline.post(shop, 2)
+    await pipeline.until_sql("SELECT waiting FROM lanes", [(2,)])
+
+    with pipeline.store.begin() as connection:
+        partners.remove(connection, "shop", even_if_waiting=True, actor=ACTOR)
+    await pipeline.settled()
+
+    assert pipeline.sink.sequences() == [1, 2]

@@ -61,7 +61,7 @@ async def test_a_delivery_is_parked_after_its_last_attempt_and_the_lane_goes_on(
     assert pipeline.sql("SELECT seq, reason FROM parked") == [(1, "attempts_exhausted")]
 
 
-async def test_the_head_of_an_unordered_lane_follows_its_first_open_delivery(pipeline: Pipeline) -> None:
+async def test_what_others_have_overtaken_in_an_unordered_lane_lags_behind_its_head(pipeline: Pipeline) -> None:
     shop = pipeline.lane(ordering="none", retry_base=timedelta(minutes=5), retry_cap=timedelta(minutes=5))
     pipeline.sink.default["/"] = fail_from(1000)
     running = pipeline.start_worker()
@@ -69,8 +69,14 @@ async def test_the_head_of_an_unordered_lane_follows_its_first_open_delivery(pip
     await pipeline.post(shop, 1020)
     await pipeline.until_sql("SELECT waiting, in_flight FROM lanes", [(21, 0)])
 
-    await pipeline.until_sql("SELECT head_seq FROM lanes", [(1000,)])
+    await pipeline.until_sql("SELECT head_seq, (SELECT count(*) FROM laggards) FROM lanes", [(1021, 21)])
     await running.finish()
+    pipeline.sink.default["/"] = 200
+    pipeline.sql("UPDATE deliveries SET next_attempt_at = NULL")
+    pipeline.start_worker("w2")
+    await pipeline.settled()
+
+    assert pipeline.sql("SELECT count(*) FROM laggards") == [(0,)]
 
 
 def fail_from(sequence: int) -> Step:

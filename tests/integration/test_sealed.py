@@ -35,7 +35,7 @@ def test_what_the_keys_at_hand_do_not_open_is_named(furnished: Hand) -> None:
     assert seen(furnished, NEW, OLD) == Survey(5, 5, ())
     lost = seen(furnished, NEW)
     assert (lost.opened, len(lost.closed)) == (0, 5)
-    for meant in ("the secret of partner acme", "the URL of destination crm", "the headers of destination crm"):
+    for meant in ("the secret of partner acme", "the URL of destination crm", "the list of headers of destination crm"):
         assert any(text.startswith(f"{meant} was sealed with master key ") for text in lost.closed)
 
 

@@ -69,10 +69,10 @@ def test_a_glob_takes_in_postgresql_what_it_says(hand: Hand) -> None:
     assert hand.rows("SELECT seq FROM deliveries ORDER BY seq") == [(n + 1,) for n in range(len(taken))]
 
 
-def test_order_by_key_is_refused_for_now(hand: Hand) -> None:
+def test_order_by_key_needs_a_partner_that_has_one(hand: Hand) -> None:
     hand.partner()
     hand.destination()
-    with pytest.raises(Invalid, match="--order key is not available yet"):
+    with pytest.raises(Invalid, match="partner shop has no order key: give it one"):
         hand.subscribe(ordering="key")
 
 

@@ -3,10 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import pybreaker
 import pytest
 
-from delivery.breaker import Admission, Breaker, Row, closed, opened, probing
+from delivery.breaker import Breaker, Row, closed, opened, probing
 from delivery.classify import Evidence, Meaning, Verdict
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -15,21 +14,8 @@ TOKEN = UUID(int=7)
 GOOD, BAD, NONE = Evidence.GOOD, Evidence.BAD, Evidence.NONE
 
 
-class Listener(pybreaker.CircuitBreakerListener):
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def state_change(
-        self,
-        cb: pybreaker.CircuitBreaker,
-        old_state: pybreaker.CircuitBreakerState | None,
-        new_state: pybreaker.CircuitBreakerState,
-    ) -> None:
-        self.seen.append(new_state.name)
-
-
-def a_breaker(failures: int = 3, concurrency: int = 4, listeners: tuple[Listener, ...] = ()) -> Breaker:
-    return Breaker("warehouse", failures=failures, reset=RESET, concurrency=concurrency, listeners=listeners)
+def a_breaker(failures: int = 3, concurrency: int = 4) -> Breaker:
+    return Breaker("warehouse", failures=failures, reset=RESET, concurrency=concurrency)
 
 
 def an_open_breaker() -> Breaker:
@@ -65,18 +51,19 @@ def test_one_failure_opens_a_breaker_of_one() -> None:
     assert after(a_breaker(failures=1), BAD)
 
 
-def test_nothing_goes_out_while_it_is_open_and_then_one_probe() -> None:
-    breaker = an_open_breaker()
-    assert breaker.admits(0, NOW + RESET - timedelta(milliseconds=1)) is Admission.NO
-    assert breaker.admits(0, NOW + RESET) is Admission.PROBE
+def test_a_closed_breaker_wants_no_probe() -> None:
+    assert a_breaker().probe_at is None
 
 
-def test_beside_the_probe_nothing_goes_out_until_it_counts_as_lost() -> None:
+def test_a_probe_goes_out_once_it_has_been_open_for_the_reset_time() -> None:
+    assert an_open_breaker().probe_at == NOW + RESET
+
+
+def test_the_next_probe_goes_out_once_the_one_before_counts_as_lost() -> None:
     breaker = an_open_breaker()
     until = NOW + timedelta(seconds=70)
     breaker.observe(probing(breaker.row, TOKEN, until))
-    assert breaker.admits(0, until - timedelta(seconds=1)) is Admission.NO
-    assert breaker.admits(0, until) is Admission.PROBE
+    assert breaker.probe_at == until
 
 
 def test_what_ends_while_it_is_open_is_no_news() -> None:
@@ -107,10 +94,10 @@ def test_a_failed_probe_waits_the_whole_reset_time_again_and_an_interrupted_one_
     failed = breaker.after_probe(Verdict(Meaning.FAILED, BAD), NOW + RESET)
     interrupted = breaker.after_probe(Verdict(Meaning.INTERRUPTED, NONE), NOW + RESET)
     breaker.observe(failed)
-    assert breaker.admits(0, NOW + RESET * 1.5) is Admission.NO
+    assert breaker.probe_at == NOW + RESET * 2
     again = an_open_breaker()
     again.observe(interrupted)
-    assert again.admits(0, NOW + RESET) is Admission.PROBE
+    assert again.probe_at == NOW + RESET
 
 
 def test_what_opened_it_is_forgotten_once_it_closes() -> None:
@@ -129,8 +116,6 @@ def test_it_comes_back_one_at_a_time() -> None:
         breaker.record(GOOD)
         allowed.append(breaker.concurrency)
     assert allowed == [1, 2, 3, 4, 4]
-    assert breaker.admits(3, NOW) is Admission.YES
-    assert breaker.admits(4, NOW) is Admission.NO
 
 
 def test_a_failure_during_the_ramp_starts_it_again() -> None:
@@ -144,14 +129,13 @@ def test_a_breaker_that_was_never_open_has_no_ramp() -> None:
     assert a_breaker().concurrency == 4
 
 
-def test_a_change_made_elsewhere_is_told_to_the_listeners_once() -> None:
-    listener = Listener()
-    breaker = a_breaker(listeners=(listener,))
-    row = opened(breaker.row, NOW)
+def test_a_row_seen_again_takes_back_nothing_of_the_ramp() -> None:
+    breaker = an_open_breaker()
+    row = closed(breaker.row, NOW)
     breaker.observe(row)
+    breaker.record(GOOD)
     breaker.observe(row)
-    breaker.observe(probing(row, TOKEN, NOW))
-    assert listener.seen == ["open", "half-open"]
+    assert breaker.concurrency == 2
 
 
 def test_an_older_row_that_arrives_late_changes_nothing() -> None:

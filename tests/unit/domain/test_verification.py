@@ -211,12 +211,6 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
         find_scheme("md5")
 
 
-def test_options_that_a_scheme_does_not_know_are_refused() -> None:
-    find_scheme("github").check_options({})
-    with pytest.raises(ValueError, match="takes no options, but was given algorithm"):
-        find_scheme("github").check_options({"algorithm": "sha1"})
-
-
 @pytest.mark.parametrize("name", list(SCHEMES))
 def test_every_scheme_says_what_it_reads_by_default(name: str) -> None:
     from domain.sources import parse_source

@@ -229,3 +229,36 @@ async def test_the_sizes_of_batches_are_told() -> None:
     await fates([group.submit(word) for word in "abcd"])
 
     assert told == [3, 1]
+
+
+async def test_an_interruption_while_a_bad_item_is_sought_leaves_nobody_without_an_answer() -> None:
+    table = Table()
+    group = a_group(table)
+    items = [group.submit(word) for word in ("a", "b", "poison", "c")]
+    async with asyncio.timeout(5):
+        while not table.batches:
+            await asyncio.sleep(0)
+        table.door.clear()  # the whole batch is refused; its first half does not end
+        while len(table.batches) < 2 or not table.inside:
+            await asyncio.sleep(0)
+
+    group.abandon()
+
+    async with asyncio.timeout(5):
+        assert await fates(items) == ["StorageUnavailable"] * 4
+    assert (table.batches[1], table.stored, group.depth) == (["a", "b"], [], 0)
+
+
+async def test_whoever_watches_the_batches_costs_nobody_an_answer() -> None:
+    def defect(n: int) -> None:
+        raise ValueError("a metric is broken")
+
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(str(told["exception"])))
+    group: GroupCommit[str, str] = GroupCommit(Table().commit, max_batch=9, capacity=9, on_batch=defect)
+
+    async with asyncio.timeout(5):
+        assert await group.submit("a") == "A"
+        assert await group.submit("b") == "B"
+
+    assert reported == ["a metric is broken"] * 2

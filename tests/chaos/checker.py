@@ -1,0 +1,390 @@
+"""The one checker: what must hold after any run, judged by what the partners, the destinations and the database know.
+
+Each check lists its violations in words; none means that it holds. `examine` runs them all. What a fault explains is
+bounded: a duplicate after a 2xx only around a fault that touched a worker or PostgreSQL, one per fault and strict lane;
+an attempt on record that no destination saw only as lost or interrupted, and only if there was such a fault at all.
+Redis and ingest explain neither.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from tests.acceptance.invariants import (
+    GOODBYE_SECONDS,
+    by_lane,
+    miscounted_attempts,
+    out_of_order,
+    repeated_after_success,
+)
+from tests.acceptance.receiver import Arrival
+from tests.chaos.book import Book
+from tests.chaos.stage import Happened
+from tests.chaos.town import (
+    DESTINATIONS,
+    PARTNERS,
+    PICKY_ATTEMPTS,
+    REFUSED,
+    SUBSCRIPTIONS,
+    Mail,
+    Posted,
+    expected_fate,
+    key_of,
+)
+
+BEFORE_SECONDS = 1.0  # an answer so long before a fault may not have been committed when it struck
+AFTER_SECONDS = 12.0  # lease, answer time-outs and new connections: how long a fault can still cost an answer
+SHOWN = 6  # violations of a check that are told
+VANISHING = frozenset({"lost", "interrupted"})
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that is known after a run."""
+
+    arrivals: list[Arrival]
+    mail: Mail
+    happened: list[Happened]
+    book: Book
+
+    @cached_property
+    def lanes(self) -> dict[tuple[str, str], list[Arrival]]:
+        """Arrivals in order by partner and destination."""
+        return {(partner, path.strip("/")): found for (partner, path), found in by_lane(self.arrivals).items()}
+
+    @cached_property
+    def lines(self) -> dict[str, list[Arrival]]:
+        """Arrivals in order by what must keep order: strict lanes, and the keys of those ordered by key."""
+        found: dict[str, list[Arrival]] = defaultdict(list)
+        for (partner, destination), lane in self.lanes.items():
+            order = SUBSCRIPTIONS.get((partner, destination))
+            for arrival in lane:
+                if order == "partner":
+                    found[f"{partner} to {destination}"].append(arrival)
+                elif order == "key":
+                    found[f"{partner} to {destination}, {key_of(arrival)}"].append(arrival)
+        return found
+
+    def faults(self, *touching: str) -> list[Happened]:
+        """The faults that touched any of these."""
+        return [fault for fault in self.happened if fault.touches & set(touching)]
+
+
+Check = Callable[[Seen], Iterable[str]]
+
+
+def examine(seen: Seen) -> dict[str, list[str]]:
+    """The violations by the name of their check; empty: everything holds."""
+    found = {check.__name__: list(check(seen)) for check in CHECKS}
+    return {name: bad[:SHOWN] + [f"… {len(bad)} in all"] * (len(bad) > SHOWN) for name, bad in found.items() if bad}
+
+
+# --- in: what was acknowledged ---------------------------------------------------------------------------------------
+
+
+def answers_are_as_promised(seen: Seen) -> list[str]:
+    return seen.mail.odd
+
+
+def acknowledged_is_stored(seen: Seen) -> Iterator[str]:
+    stored = {(row.partner, row.seq): row.body for row in seen.book.events}
+    for event in _acknowledged(seen):
+        if stored.get((event.partner, event.sequence)) != event.body:
+            yield f"{event.identity} is not stored as {event.partner}'s {event.sequence}"
+
+
+def stored_is_what_was_sent_once(seen: Seen) -> Iterator[str]:
+    sent = {event.body: event for event in seen.mail.posted}
+    times = Counter(row.body for row in seen.book.events)
+    for row in seen.book.events:
+        event = sent.get(row.body)
+        if event is None or event.partner != row.partner:
+            yield f"{row.partner}'s {row.seq} was never sent"
+        elif event.acked_at is not None and event.sequence != row.seq:
+            yield f"{event.identity} was acknowledged as {event.sequence} and is stored as {row.seq}"
+        elif times[row.body] > 1:
+            yield f"{event.identity} is stored {times[row.body]} times"
+
+
+def sequences_have_no_gaps(seen: Seen) -> Iterator[str]:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for row in seen.book.events:
+        numbers[row.partner].append(row.seq)
+    for head in seen.book.heads:
+        found = numbers[head.partner]
+        if found != list(range(1, head.last_seq + 1)):
+            yield f"{head.partner} has {len(found)} events up to {head.last_seq}"
+        if head.cursor != head.last_seq:
+            yield f"{head.partner} is dispatched up to {head.cursor} of {head.last_seq}"
+
+
+def numbers_follow_acknowledgements(seen: Seen) -> Iterator[str]:
+    """What was first sent after another's 202 has a greater number."""
+    for partner in PARTNERS:
+        acked = sorted((e.acked_at or 0, e.sequence) for e in _acknowledged(seen) if e.partner == partner)
+        heapq.heapify(acked)
+        greatest = 0
+        for event in sorted((e for e in _acknowledged(seen) if e.partner == partner), key=lambda e: e.sent_at):
+            while acked and acked[0][0] < event.sent_at:
+                greatest = max(greatest, heapq.heappop(acked)[1])
+            if event.sequence <= greatest:
+                yield f"{event.identity} is {event.sequence}, sent after {greatest} was acknowledged"
+
+
+# --- out: what arrived -----------------------------------------------------------------------------------------------
+
+
+def what_arrives_is_what_was_sent(seen: Seen) -> Iterator[str]:
+    sent = {event.body: event for event in seen.mail.posted}
+    ids: dict[bytes, str] = {}
+    for arrival in seen.arrivals:
+        event = sent.get(arrival.body)
+        if event is None or event.partner != arrival.partner:
+            yield f"{arrival.id} at {arrival.path} was never sent"
+        elif event.acked_at is not None and (event.event, event.sequence) != (arrival.id, arrival.sequence):
+            yield f"{event.identity} was acknowledged as {event.event} and arrived as {arrival.id}"
+        elif ids.setdefault(arrival.body, arrival.id) != arrival.id:
+            yield f"{event.identity} arrived as {arrival.id} and as {ids[arrival.body]}"
+        if (arrival.partner, arrival.path.strip("/")) not in SUBSCRIPTIONS:
+            yield f"{arrival.id} at {arrival.path} is for nobody"
+
+
+def arrivals_are_in_order(seen: Seen) -> Iterator[str]:
+    """Nothing older after something newer, be it for the first time or again."""
+    for name, line in seen.lines.items():
+        yield from (f"{name}: {bad}" for bad in out_of_order(line))
+
+
+def never_two_in_flight(seen: Seen) -> Iterator[str]:
+    for name, line in seen.lines.items():
+        for before, after in pairwise(line):
+            if after.began_at < _end(before, seen) - (0 if before.status else GOODBYE_SECONDS):
+                yield f"{name}: {after.sequence}/{after.attempt} began during {before.sequence}/{before.attempt}"
+
+
+def destinations_get_no_more_at_once_than_they_take(seen: Seen) -> Iterator[str]:
+    for name, destination in DESTINATIONS.items():
+        ends: list[float] = []
+        for arrival in sorted((a for a in seen.arrivals if a.path == f"/{name}"), key=lambda a: a.began_at):
+            while ends and ends[0] <= arrival.began_at:
+                heapq.heappop(ends)
+            heapq.heappush(ends, _end(arrival, seen) - GOODBYE_SECONDS)
+            if len(ends) > destination.concurrency:
+                yield f"{name} got {len(ends)} at once"
+
+
+def repeats_after_success_are_explained(seen: Seen) -> Iterator[str]:
+    """Around a fault, and one per fault in what is strictly ordered."""
+    for name, line in seen.lines.items():
+        yield from (f"{name}: {bad}" for bad in _unexplained(line, seen, per_fault=1))
+    for (partner, destination), lane in seen.lanes.items():
+        if SUBSCRIPTIONS.get((partner, destination)) == "none":
+            per_fault = DESTINATIONS[destination].concurrency
+            yield from (f"{partner} to {destination}: {bad}" for bad in _unexplained(lane, seen, per_fault))
+
+
+def attempts_are_numbered_upwards(seen: Seen) -> Iterator[str]:
+    for (partner, destination), lane in seen.lanes.items():
+        yield from (f"{partner} to {destination}: {bad}" for bad in miscounted_attempts(lane))
+
+
+def _unexplained(line: Sequence[Arrival], seen: Seen, per_fault: int) -> Iterator[str]:
+    budget = {id(fault): per_fault for fault in seen.faults("worker", "postgres")}
+    answered: dict[str, float] = {}
+    for arrival in line:
+        at = answered.get(arrival.id)
+        if at is not None:
+            near = [
+                fault
+                for fault in seen.faults("worker", "postgres")
+                if fault.began_at - BEFORE_SECONDS <= at <= fault.ended_at + AFTER_SECONDS and budget[id(fault)]
+            ]
+            if near:
+                budget[id(min(near, key=lambda fault: fault.ended_at))] -= 1
+            else:
+                yield f"{arrival.sequence}/{arrival.attempt} came again"
+        if arrival.is_success and arrival.ended_at is not None:
+            answered[arrival.id] = arrival.ended_at
+
+
+def _end(arrival: Arrival, seen: Seen) -> float:
+    """When the exchange ended. A frozen worker's connection stays open: its exchange ends with its time."""
+    ended = arrival.ended_at if arrival.ended_at is not None else float("inf")
+    over = arrival.began_at + DESTINATIONS[arrival.path.strip("/")].timeout_seconds
+    held_open = any(f.began_at <= ended and f.ended_at >= arrival.began_at for f in seen.faults("worker"))
+    return over if arrival.status is None and ended > over and held_open else ended
+
+
+# --- the database ----------------------------------------------------------------------------------------------------
+
+
+def every_event_is_delivered_or_parked_as_expected(seen: Seen) -> Iterator[str]:
+    fates = {
+        (d.partner, d.destination, d.seq): d.state if d.park_reason is None else f"{d.state}: {d.park_reason}"
+        for d in seen.book.deliveries
+    }
+    for row in seen.book.events:
+        for partner, destination in SUBSCRIPTIONS:
+            if partner == row.partner:
+                fate = fates.pop((partner, destination, row.seq), "not there")
+                if fate != expected_fate(destination, row.seq):
+                    yield f"{partner}'s {row.seq} to {destination} is {fate}"
+    yield from (f"{key} is for nobody" for key in fates)
+
+
+def delivered_means_answered(seen: Seen) -> Iterator[str]:
+    """Of each delivery that is delivered the destination has said 2xx, of each that is parked it has not."""
+    answered = {(a.partner, a.path.strip("/"), a.sequence) for a in seen.arrivals if a.is_success}
+    for row in seen.book.deliveries:
+        if (row.state == "delivered") != ((row.partner, row.destination, row.seq) in answered):
+            yield f"{row.partner}'s {row.seq} to {row.destination} is {row.state}"
+
+
+def every_request_is_on_record(seen: Seen) -> Iterator[str]:
+    """As the attempt of its number, with the status that was answered or as one whose answer nobody heard."""
+    rows = {(a.partner, a.destination, a.seq, a.number): a for a in seen.book.attempts}
+    for arrival in seen.arrivals:
+        row = rows.get((arrival.partner, arrival.path.strip("/"), arrival.sequence, arrival.attempt))
+        if row is None:
+            yield f"{arrival.partner}'s {arrival.sequence}/{arrival.attempt} to {arrival.path} is not on record"
+        elif row.status is not None and row.status != arrival.status:
+            yield f"{arrival.partner}'s {arrival.sequence}/{arrival.attempt}: {arrival.status} is down as {row.status}"
+        elif row.status is None and arrival.status is not None and row.outcome not in VANISHING | {"timeout"}:
+            yield f"{arrival.partner}'s {arrival.sequence}/{arrival.attempt}: {arrival.status} is down as {row.outcome}"
+
+
+def every_record_was_a_request(seen: Seen) -> Iterator[str]:
+    """Or was lost or interrupted in a fault."""
+    came = {(a.partner, a.path.strip("/"), a.sequence, a.attempt) for a in seen.arrivals}
+    excused = VANISHING if seen.faults("worker", "postgres") else frozenset()
+    for row in seen.book.attempts:
+        if (row.partner, row.destination, row.seq, row.number) not in came and row.outcome not in excused:
+            yield f"{row.partner}'s {row.seq}/{row.number} to {row.destination} ({row.outcome}) never came"
+
+
+def losses_are_explained(seen: Seen) -> Iterator[str]:
+    """Attempts that are down as lost or interrupted: in a strict lane one per fault that can cost one."""
+    lost = Counter((row.partner, row.destination) for row in seen.book.attempts if row.outcome in VANISHING)
+    for (partner, destination), n in lost.items():
+        if SUBSCRIPTIONS[partner, destination] == "partner" and n > len(seen.faults("worker", "postgres")):
+            yield f"{partner} to {destination}: {n} were lost or interrupted"
+
+
+def attempts_are_counted(seen: Seen) -> Iterator[str]:
+    """Each delivery has attempts 1, 2, 3, … up to its count; an exhausted one has spent its budget, and no more."""
+    numbers: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
+    for row in seen.book.attempts:
+        numbers[row.partner, row.destination, row.seq].append(row)
+    for row in seen.book.deliveries:
+        found = numbers[row.partner, row.destination, row.seq]
+        if [attempt.number for attempt in found] != list(range(1, row.attempts + 1)):
+            yield f"{row.partner}'s {row.seq} to {row.destination}: {row.attempts} attempts, {len(found)} on record"
+        if row.park_reason == "attempts_exhausted":
+            refused = sum(attempt.status == REFUSED for attempt in found)
+            if (refused, row.failures) != (PICKY_ATTEMPTS, PICKY_ATTEMPTS):
+                yield f"{row.partner}'s {row.seq}: given up after {refused} refusals, {row.failures} counted"
+
+
+def nothing_is_open(seen: Seen) -> Iterator[str]:
+    left = Counter((d.partner, d.destination, d.state) for d in seen.book.deliveries if d.state in OPEN)
+    yield from (f"{partner} to {destination}: {n} {state}" for (partner, destination, state), n in left.items())
+
+
+def counters_equal_the_deliveries(seen: Seen) -> Iterator[str]:
+    for lane in seen.book.lanes:
+        said = (lane.waiting, lane.in_flight, lane.holding, lane.tail_seq)
+        true = (lane.true_waiting, lane.true_in_flight, lane.true_holding, lane.last)
+        if said != true:
+            yield f"{lane.name}: waiting, in flight, holding, tail are {said}, but {true} in truth"
+        if lane.first_open is not None and lane.head_seq > lane.first_open:
+            yield f"{lane.name}: head {lane.head_seq} is above {lane.first_open}, which is open"
+    for gate in seen.book.gates:
+        if gate.in_flight != gate.truth:
+            yield f"gate of {gate.name}: {gate.in_flight} in flight, {gate.truth} in truth"
+
+
+def parked_is_listed_and_counted(seen: Seen) -> Iterator[str]:
+    true = {(d.partner, d.destination, d.seq, d.park_reason) for d in seen.book.deliveries if d.state == "parked"}
+    listed = [tuple(row) for row in seen.book.parked]
+    if len(listed) != len(true) or set(listed) != true:
+        yield f"{len(true)} deliveries are parked, {len(listed)} listed"
+    counted = {(row.destination, row.reason): row.n for row in seen.book.parkings}
+    if counted != Counter((destination, reason) for _, destination, _, reason in true):
+        yield f"parkings are {counted}"
+
+
+def no_transaction_is_left_open(seen: Seen) -> list[str]:
+    return [row.application_name for row in seen.book.idle_in_transaction]
+
+
+# --- the metrics -----------------------------------------------------------------------------------------------------
+
+
+def gauges_are_back_at_nothing(seen: Seen) -> Iterator[str]:
+    for name in ("backlog", "lane_backlog", "destination_in_flight", "pool_active", "pool_waiting"):
+        samples = seen.book.samples(f"hookyard_{name}")
+        if not samples:
+            yield f"hookyard_{name} is not there"
+        yield from (f"hookyard_{name}{list(labels)} is {value:g}" for labels, value in samples.items() if value)
+
+
+def totals_equal_the_database(seen: Seen) -> Iterator[str]:
+    """Exactly; where a process that counts died after a commit or never learned of it, at most."""
+    accepted = {(head.partner,): head.last_seq for head in seen.book.heads if head.last_seq}
+    attempts = Counter((row.destination, row.outcome) for row in seen.book.attempts)
+    parked = {(row.destination, row.reason): row.n for row in seen.book.parkings}
+    yield from _compare("hookyard_events_accepted_total", seen, accepted, ("ingest", "postgres"))
+    yield from _compare("hookyard_attempts_total", seen, attempts, ("worker", "postgres"))
+    yield from _compare("hookyard_parked_total", seen, parked, ())
+
+
+def _compare(name: str, seen: Seen, true: dict[Any, int], excuses: tuple[str, ...]) -> Iterator[str]:
+    told = seen.book.samples(name)
+    is_excused = bool(seen.faults(*excuses))
+    for labels in true.keys() | told.keys():
+        said, truth = told.get(labels, 0), true.get(labels, 0)
+        if said > truth or (said < truth and not is_excused):
+            yield f"{name}{list(labels)} is {said:g}, in truth {truth}"
+
+
+def _acknowledged(seen: Seen) -> list[Posted]:
+    return [event for event in seen.mail.posted if event.acked_at is not None]
+
+
+def repeats(seen: Seen) -> int:
+    """How many arrivals there were of what had been answered 2xx."""
+    return sum(len(repeated_after_success(lane)) for lane in seen.lanes.values())
+
+
+OPEN = frozenset({"queued", "delivering"})
+CHECKS: tuple[Check, ...] = (
+    answers_are_as_promised,
+    acknowledged_is_stored,
+    stored_is_what_was_sent_once,
+    sequences_have_no_gaps,
+    numbers_follow_acknowledgements,
+    what_arrives_is_what_was_sent,
+    arrivals_are_in_order,
+    never_two_in_flight,
+    destinations_get_no_more_at_once_than_they_take,
+    repeats_after_success_are_explained,
+    attempts_are_numbered_upwards,
+    every_event_is_delivered_or_parked_as_expected,
+    delivered_means_answered,
+    every_request_is_on_record,
+    every_record_was_a_request,
+    losses_are_explained,
+    attempts_are_counted,
+    nothing_is_open,
+    counters_equal_the_deliveries,
+    parked_is_listed_and_counted,
+    no_transaction_is_left_open,
+    gauges_are_back_at_nothing,
+    totals_equal_the_database,
+)

@@ -1,0 +1,231 @@
+"""Who sends, who receives, and how badly: the partners, the destinations and their habits of every run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from dataclasses import dataclass
+
+from tests.acceptance.receiver import RESET, Arrival, Behaviour, Receiver, Say, fine
+from tests.acceptance.sender import JSON, Sender, sending
+
+PATIENCE_SECONDS = 8.0  # of a partner's client for one answer
+AGAIN_SECONDS = 0.1
+KEYS = 6
+POLICY = (
+    "--retry-base", "20ms", "--retry-factor", "2", "--retry-cap", "300ms",
+    "--breaker-reset", "300ms",
+)  # fmt: skip
+PATIENT = ("--max-attempts", "10000")
+REJECTED, REFUSED = 422, 400  # picky parks at once on the first, and after its three attempts on the second
+PICKY_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Its options beside POLICY, and how many exchanges it may have at once."""
+
+    options: tuple[str, ...] = PATIENT
+    concurrency: int = 10
+    timeout_seconds: float = 0.6
+
+
+DESTINATIONS = {
+    "ledger": Destination(),  # answers at once
+    "slow": Destination(),  # takes up to 100 ms
+    "flaky": Destination(),  # 500 and 503 now and then
+    "moody": Destination(),  # hangs or resets now and then
+    "lazy": Destination(timeout_seconds=8),  # takes longer than a lease now and then
+    "gusty": Destination(),  # down for seconds on end: its breaker opens
+    "picky": Destination(("--max-attempts", str(PICKY_ATTEMPTS), "--park-on", str(REJECTED))),  # rejects some events
+    "free": Destination(concurrency=4),
+    "keyed": Destination(concurrency=4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """How it sends: events per second, requests at once, and whether it sends again what was not acknowledged."""
+
+    per_second: float
+    at_once: int = 1
+    insists: bool = True
+
+
+PARTNERS = {
+    "acme": Partner(10),
+    "bolt": Partner(10),
+    "crisp": Partner(12),
+    "dune": Partner(14, at_once=4),
+    "echo": Partner(8, insists=False),
+    "fern": Partner(2),
+}
+SUBSCRIPTIONS = {
+    ("acme", "ledger"): "partner",
+    ("acme", "slow"): "partner",
+    ("acme", "flaky"): "partner",
+    ("acme", "picky"): "partner",
+    ("bolt", "ledger"): "partner",
+    ("bolt", "moody"): "partner",
+    ("bolt", "gusty"): "partner",
+    ("crisp", "ledger"): "partner",
+    ("crisp", "flaky"): "partner",
+    ("crisp", "free"): "none",
+    ("dune", "ledger"): "partner",
+    ("dune", "keyed"): "key",
+    ("echo", "gusty"): "partner",
+    ("echo", "picky"): "partner",
+    ("fern", "lazy"): "partner",
+}
+
+
+def expected_fate(destination: str, sequence: int) -> str:
+    """What must have become of a delivery in the end: its state, with the reason where it is parked."""
+    status = _picky_status(sequence) if destination == "picky" else 200
+    return {REJECTED: "parked: rejected", REFUSED: "parked: attempts_exhausted"}.get(status, "delivered")
+
+
+def commands(receiver: Receiver) -> list[list[str]]:
+    """The command lines that set everything up."""
+    made = [["partner", "add", name, "--order-key", "json:/key"] for name in PARTNERS]
+    for name, destination in DESTINATIONS.items():
+        options = [*POLICY, *destination.options, "--concurrency", str(destination.concurrency)]
+        options += ["--timeout", f"{destination.timeout_seconds}s"]
+        made.append(["destination", "add", name, receiver.url(f"/{name}"), *options])
+    return made + [["subscribe", *pair, "--order", order] for pair, order in SUBSCRIPTIONS.items()]
+
+
+# --- who receives ----------------------------------------------------------------------------------------------------
+
+
+def behaviours(dice: random.Random, gusts: Gusts) -> dict[str, Behaviour]:
+    """The destinations' habits, by path."""
+    return {
+        "/ledger": fine,
+        "/free": lambda _: Say(200, dice.uniform(0, 0.05)),
+        "/keyed": lambda _: Say(200, dice.uniform(0, 0.05)),
+        "/slow": lambda _: Say(200, dice.uniform(0, 0.1)),
+        "/lazy": lambda _: Say(200, dice.choices((0, dice.uniform(2, 6)), (92, 8))[0]),
+        "/flaky": lambda _: Say(dice.choices((200, 500, 503), (90, 7, 3))[0]),
+        "/moody": lambda _: dice.choices((Say(200), None, RESET), (92, 3, 5))[0],
+        "/gusty": lambda _: Say(503 if gusts.blow else 200),
+        "/picky": lambda arrival: Say(_picky_status(arrival.sequence)),
+    }
+
+
+def _picky_status(sequence: int) -> int:
+    return {3: REJECTED, 7: REFUSED}.get(sequence % 10, 200)
+
+
+class Gusts:
+    """Whether it blows; while it does, gusty is down."""
+
+    def __init__(self) -> None:
+        self.blow = False
+
+    async def come_and_go(self, dice: random.Random) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(dice.uniform(1, 5))
+                self.blow = True
+                await asyncio.sleep(dice.uniform(0.5, 3))
+                self.blow = False
+        finally:
+            self.blow = False
+
+
+# --- who sends -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Posted:
+    """One event as its partner knows it. Never acknowledged (acked_at None): nobody knows whether it is stored."""
+
+    partner: str
+    identity: str
+    key: str
+    body: bytes
+    sent_at: float  # for the first time
+    acked_at: float | None = None
+    tries: int = 0
+    event: str = ""
+    sequence: int = 0
+
+
+@dataclass(slots=True)
+class Mail:
+    """Everything that was sent, and answers that nobody should get."""
+
+    posted: list[Posted]
+    odd: list[str]
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(event.acked_at is not None for event in self.posted)
+
+
+async def send_all(port: int, seconds: float, dice: random.Random) -> Mail:
+    """All partners have sent for so long, and those that insist have everything acknowledged."""
+    mail = Mail([], [])
+    until = time.monotonic() + seconds
+    await asyncio.gather(
+        *(
+            _send(name, lane, port, until, random.Random(dice.getrandbits(32)), mail)
+            for name, partner in PARTNERS.items()
+            for lane in range(partner.at_once)
+        )
+    )
+    return mail
+
+
+async def _send(name: str, lane: int, port: int, until: float, dice: random.Random, mail: Mail) -> None:
+    partner = PARTNERS[name]
+    pause = partner.at_once / partner.per_second
+    async with sending(name, port) as sender:
+        number = 0
+        while time.monotonic() < until:
+            number += 1
+            event = _event(name, f"{name}-{lane}-{number}", dice)
+            mail.posted.append(event)
+            await _post(sender, event, mail, again=partner.insists)
+            await asyncio.sleep(dice.uniform(0, 2 * pause))
+
+
+def _event(partner: str, identity: str, dice: random.Random) -> Posted:
+    key = f"key-{dice.randrange(KEYS)}"
+    body = {"type": "chaos", "key": key, "id": identity, "noise": dice.randbytes(dice.randrange(300)).hex()}
+    return Posted(partner, identity, key, json.dumps(body).encode(), time.monotonic())
+
+
+async def _post(sender: Sender, event: Posted, mail: Mail, *, again: bool) -> None:
+    """As a partner's client does: until it is acknowledged, or once."""
+    while event.acked_at is None:
+        event.tries += 1
+        status = 0
+        with contextlib.suppress(OSError):  # a TimeoutError is one
+            answer = await sender.post(event.body, JSON, f"webhook-id: {event.identity}", seconds=PATIENCE_SECONDS)
+            status = answer.status
+            if status == 202:
+                event.acked_at = time.monotonic()
+                event.event, event.sequence = answer.json["event"], answer.json["sequence"]
+                if answer.json["duplicate"] and event.tries == 1:
+                    mail.odd.append(f"{event.identity} was called a duplicate at once")
+            elif status not in (0, 503):
+                mail.odd.append(f"{event.identity} was answered {status}: {answer.body[:200]!r}")
+            elif status == 503 and "retry-after" not in answer.headers:
+                mail.odd.append(f"{event.identity} was answered 503 without Retry-After")
+        if status == 0:
+            await sender.close()
+        if not again or status not in (0, 202, 503):
+            return
+        if event.acked_at is None:
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def key_of(arrival: Arrival) -> str:
+    """The order key of what arrived."""
+    return str(json.loads(arrival.body)["key"])

@@ -1,0 +1,145 @@
+"""What a transaction of an owner changes when it commits, and what its owner makes of the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.model import promises
+from tests.model.world import (
+    Item,
+    Mechanisms,
+    Memory,
+    Row,
+    Tenure,
+    Transaction,
+    World,
+    forgotten,
+    ordered,
+    put,
+    replaced,
+)
+
+
+@dataclass(slots=True)
+class _Commit:
+    """A commit under way."""
+
+    world: World
+    owner: Tenure
+    broken: list[str] = field(default_factory=list)
+
+
+def commit(world: World, transaction: Transaction, m: Mechanisms) -> tuple[World, tuple[str, ...]]:
+    """The world after the commit, the transaction gone from it, and the promises broken on the way."""
+    work = _Commit(world, transaction.tenure)
+    if transaction.kind == "dispatch":
+        _dispatch(work, transaction, m)
+    else:
+        answers = [_settle(work, item, m) if item.result else _claim(work, item, m) for item in transaction.batch]
+        if transaction.wired:
+            _tell(work, transaction.batch, answers)
+    changed = (work.world.rows, work.world.cursor) != (world.rows, world.cursor)
+    if changed and world.shard != transaction.tenure and transaction.stage != "half":
+        work.broken.append(promises.STALE_OWNER)
+    return work.world, tuple(work.broken)
+
+
+# --- the journal -----------------------------------------------------------------------------------------------------
+
+
+def _settle(work: _Commit, item: Item, m: Mechanisms) -> str:
+    world = work.world
+    row = world.rows[item.event - 1]
+    if row.state != "delivering" or (m.token_check and row.token != item.token):
+        return "known" if row.token == item.token else "lost"
+    records = world.records
+    if item.result != "withdrawn":
+        if (item.event, item.number) in records:
+            work.broken.append(promises.RECORDED_TWICE)
+        records = tuple(sorted({*records, (item.event, item.number)}))
+    state = item.result if item.result in ("delivered", "parked") else "queued"
+    number = row.number - (item.result == "withdrawn")
+    after = row._replace(state=state, number=number, failures=item.failures)
+    work.world = world._replace(rows=replaced(world.rows, item.event - 1, after), records=records)
+    return "saved"
+
+
+def _claim(work: _Commit, item: Item, m: Mechanisms) -> str:
+    world = work.world
+    row = world.rows[item.event - 1]
+    if row.state == "delivering" and row.token == item.token:
+        return "begun"
+    if row.state != "queued" or world.shard != work.owner:
+        return "refused"
+    open_before = any(not promises.is_settled(r) for r in world.rows[: item.event - 1])
+    if open_before or any(r.state == "delivering" for r in world.rows):
+        if m.order_check:
+            return "refused"
+        work.broken.append(promises.OUT_OF_ORDER)
+    after = row._replace(state="delivering", number=row.number + 1, token=item.token)
+    work.world = world._replace(rows=replaced(world.rows, item.event - 1, after))
+    return "begun"
+
+
+def _tell(work: _Commit, batch: tuple[Item, ...], answers: list[str]) -> None:
+    """The owner hears what became of its batch."""
+    at = work.owner[0]
+    worker = work.world.workers[at]
+    memory = worker.memory._replace(batch=())
+    for item, answer in zip(batch, answers, strict=True):
+        if not item.result:
+            memory = _heard_of_claim(memory, item, work.world.rows[item.event - 1], answer)
+        else:
+            memory = _heard_of_outcome(memory, item, answer)
+    work.world = put(work.world, at, worker._replace(memory=memory))
+
+
+def _heard_of_claim(memory: Memory, item: Item, row: Row, answer: str) -> Memory:
+    flight = memory.flight
+    assert flight is not None and flight.token == item.token
+    if answer == "begun":
+        return memory._replace(flight=flight._replace(phase="begun", number=row.number, failures=row.failures))
+    return forgotten(memory)._replace(flight=None)
+
+
+def _heard_of_outcome(memory: Memory, item: Item, answer: str) -> Memory:
+    if item.result == "lost":
+        memory = memory._replace(flight=None, queue=tuple(sorted((*memory.queue, item.event))))
+    elif memory.unsaved == item.event:
+        memory = memory._replace(unsaved=0)
+    return forgotten(memory) if answer == "lost" else memory
+
+
+# --- dispatch --------------------------------------------------------------------------------------------------------
+
+
+def _dispatch(work: _Commit, transaction: Transaction, m: Mechanisms) -> None:
+    world = work.world
+    if transaction.stage == "half":
+        work.world = world._replace(rows=world.rows + (Row(),) * (world.cursor - len(world.rows)))
+    elif world.shard == transaction.tenure:
+        work.world = world = world._replace(cursor=world.log)
+        if not m.atomic_dispatch:
+            half = transaction._replace(stage="half")
+            work.world = world._replace(transactions=ordered(*world.transactions, half))
+            return
+        work.world = world._replace(rows=world.rows + (Row(),) * (world.log - len(world.rows)))
+    if transaction.wired:
+        _hand_on(work, range(len(world.rows) + 1, len(work.world.rows) + 1))
+
+
+def _hand_on(work: _Commit, events: range) -> None:
+    """The owner hears what was dispatched."""
+    at = work.owner[0]
+    worker = work.world.workers[at]
+    memory = worker.memory
+    if not worker.owns:
+        return
+    for event in events:
+        if memory.behind or memory.tail != event - 1:
+            memory = memory._replace(behind=True)
+        else:
+            memory = memory._replace(queue=(*memory.queue, event), tail=event)
+    if memory.unsure:
+        memory = forgotten(memory)._replace(unsure=False)
+    work.world = put(work.world, at, worker._replace(memory=memory))
