@@ -9,7 +9,7 @@ run: env-run ## start the whole system in the foreground; Ctrl-C drains and stop
 	@exec .venv/bin/hookyard up
 
 test: env-dev ## the whole test suite (ARGS are passed to pytest)
-	@.venv/bin/python -m pytest $(ARGS)
+	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 chaos: env-dev ## seeded storms over the whole system, see docs/chaos.md (ARGS: --seed N --runs N --seconds N --faults a,b)
 	@.venv/bin/python -m tests.chaos $(ARGS)

@@ -19,6 +19,7 @@ from ingest.limits import Limits
 from ingest.metrics import NOBODY, IngestMetrics
 from ingest.reception import Reception
 from ingest.replies import CLOSE, Header, Reply, accepted, answer, drop, has_body, refusal
+from ingest.uploads import Upload, Uploads
 from storage.configuration import Snapshot
 from storage.errors import StorageUnavailable
 from storage.groupcommit import QueueFull
@@ -26,21 +27,28 @@ from storage.log import Answer, Arrival
 
 PREFIX = "/in/"
 INLINE_BYTES = 1 << 20  # hashing more takes over a millisecond: another thread does it
-REPORT_SECONDS = 10.0  # a failing sender gets a line in the log this often
+REPORT_SECONDS = 10.0  # what a sender can bring about gets a line in the log this often
+LENGTH_DIGITS = 19  # of a body's size; int() takes no more than 4,300
 
 NOTHING_HERE = Problem(404, "not_found", "Events are sent to /in/{partner}.")
 UNKNOWN = Problem(404, "unknown_partner", "No partner of this name.")
 NOT_POST = Problem(405, "method_not_allowed", "Events come by POST.")
 TOO_LARGE = Problem(413, "too_large", "The body is larger than this partner may send.")
+NO_LENGTH = Problem(400, "malformed", "The content-length is no length.")
 CODED = Problem(400, "malformed", "The only transfer coding taken is chunked.")
 UNVERIFIED = Problem(401, "unauthenticated", "The proof of the sender's identity is missing or wrong.")
 BACKLOG_FULL = Problem(429, "backlog_full", "Too many of this partner's events wait for delivery.")
 RATE_LIMITED = Problem(429, "rate_limited", "This partner sends faster than its limit.")
 OVERLOADED = Problem(503, "overloaded", "Too much is being received at once.")
+STOPPING = Problem(503, "stopping", "This server is about to stop. Send it again.")
 UNAVAILABLE = Problem(503, "unavailable", "The event is not known to be stored. Send it again.")
 
 RETRY_SOON, RETRY_LATER = 1, 5  # seconds: a queue drains in one, a database comes back in a few
-RETRY_AFTER = {OVERLOADED.reason: RETRY_SOON, UNAVAILABLE.reason: RETRY_LATER}
+RETRY_AFTER = {
+    OVERLOADED.reason: RETRY_SOON,
+    STOPPING.reason: RETRY_SOON,
+    UNAVAILABLE.reason: RETRY_LATER,
+}
 
 
 class Accepting(Protocol):
@@ -61,7 +69,10 @@ class Configured(Protocol):
 
 
 class Edge:
-    """The ASGI application. `held_bytes` and `in_flight` are what it has taken on at this moment."""
+    """The ASGI application. `held_bytes` and `in_flight` are what it has taken on at this moment.
+
+    Once it is `stopping` no request is taken on any more.
+    """
 
     def __init__(
         self,
@@ -72,15 +83,23 @@ class Edge:
         rest: ASGIApp,
         limits: Limits,
         clock: Callable[[], float] = time.time,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._log, self._configuration, self._schemes = log, configuration, schemes
         self._metrics, self._rest, self.limits, self._clock = metrics, rest, limits, clock
+        self._stopping = stopping
         self._snapshot: Snapshot | None = None
         self._receptions: dict[str, Reception] = {}
         self._reported: dict[tuple[str, Reason], float] = {}
+        self._told_unexpected_at, self._untold_unexpected = 0.0, 0
         self._logger = structlog.get_logger("ingest")
-        self.held_bytes = 0
+        self._uploads = Uploads()
         self.in_flight = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of all bodies in memory."""
+        return self._uploads.held_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Never raises."""
@@ -98,16 +117,19 @@ class Edge:
             # The server's drain has run out. Whether it will be stored is unknown, and 503 says just that; raising
             # would only make the server write its own 500.
             reply = refusal(UNAVAILABLE, RETRY_SOON)
-        except Exception:
-            self._logger.exception("ingest.unexpected")
-            self._metrics.refuse(NOBODY, "unexpected")
+        except Exception as problem:  # noqa: BLE001 - told there
+            self._tell_unexpected(problem)
             reply = refusal(UNAVAILABLE, RETRY_LATER)
             reply.headers.append(CLOSE)  # where the body stands is unknown too
         if reply is not None:
+            if self._stopping():
+                reply.headers.append(CLOSE)
             await answer(reply, receive, send)
 
     async def _take(self, scope: Scope, receive: Receive) -> Reply | None:
         """The answer to one request below /in/; None if the sender has gone before all was said."""
+        if self._stopping():
+            return await self._refuse_unread(scope, receive, NOBODY, STOPPING)
         if scope["method"] != "POST":
             return await self._refuse_unread(scope, receive, NOBODY, NOT_POST)
         reception = self._reception(scope["path"][len(PREFIX) :])
@@ -118,21 +140,28 @@ class Edge:
         wrong = self._wrong_from_the_start(scope["headers"], partner.max_body)
         if wrong is not None:
             return await self._refuse_unread(scope, receive, partner.name, wrong)
-        held = _Held(self)
+        upload = Upload(self._uploads, partner.name)
         try:
-            body = await _read(receive, partner.max_body, held)
+            body = await _read(receive, partner.max_body, upload, self.limits.body_bytes)
             if isinstance(body, Problem):
                 return self._refuse(partner.name, body, cut=True)
             if body is None:
                 self._metrics.refuse(partner.name, "disconnected")
                 return None
             return await self._store(reception, scope, body)
+        except asyncio.CancelledError:
+            if not upload.is_cut:
+                raise
+            _go_on()
+            return self._refuse(partner.name, OVERLOADED, cut=True)
         finally:
-            held.release()
+            upload.release()
 
     def _wrong_from_the_start(self, headers: list[Header], max_body: int) -> Problem | None:
         framing = dict(headers)
         declared = framing.get(b"content-length")
+        if declared is not None and len(declared) > LENGTH_DIGITS:
+            return NO_LENGTH
         if declared is not None and int(declared) > max_body:
             return TOO_LARGE
         if framing.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
@@ -197,6 +226,16 @@ class Edge:
             self._logger.warning("ingest.unverified", partner=partner, reason=reason.value)
         return self._refuse(partner, UNVERIFIED)
 
+    def _tell_unexpected(self, problem: Exception) -> None:
+        """A defect is counted, and logged now and then with how often it came since: a sender may have found it."""
+        self._metrics.refuse(NOBODY, "unexpected")
+        now = self._clock()
+        if now - self._told_unexpected_at < REPORT_SECONDS:
+            self._untold_unexpected += 1
+            return
+        self._logger.error("ingest.unexpected", untold=self._untold_unexpected, exc_info=problem)
+        self._told_unexpected_at, self._untold_unexpected = now, 0
+
     def _refuse(self, partner: str, problem: Problem, retry_after: int = 0, *, cut: bool = False) -> Reply:
         self._metrics.refuse(partner, problem.reason)
         return refusal(problem, retry_after or RETRY_AFTER.get(problem.reason, 0), cut=cut)
@@ -206,27 +245,13 @@ class Edge:
         return await drop(scope, receive, problem, RETRY_AFTER.get(problem.reason, 0))
 
 
-class _Held:
-    """The bytes of one body in memory, counted against the bound of the process."""
-
-    __slots__ = ("_edge", "_size")
-
-    def __init__(self, edge: Edge) -> None:
-        self._edge, self._size = edge, 0
-
-    def add(self, size: int) -> bool:
-        """Whether there is room for so many more."""
-        self._size += size
-        self._edge.held_bytes += size
-        return self._edge.held_bytes <= self._edge.limits.body_bytes
-
-    def release(self) -> None:
-        """Nothing is held."""
-        self._edge.held_bytes -= self._size
-        self._size = 0
+def _go_on() -> None:
+    """The cancelling of this task was meant for what it was waiting for."""
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()
 
 
-async def _read(receive: Receive, limit: int, held: _Held) -> bytes | Problem | None:
+async def _read(receive: Receive, limit: int, upload: Upload, bound: int) -> bytes | Problem | None:
     """The whole body; a problem as soon as it is too large, whatever was declared; None if the sender has gone."""
     pieces: list[bytes] = []
     size = 0
@@ -238,8 +263,9 @@ async def _read(receive: Receive, limit: int, held: _Held) -> bytes | Problem | 
         size += len(piece)
         if size > limit:
             return TOO_LARGE
-        if not held.add(len(piece)):
+        more = message.get("more_body", False)
+        if not upload.add(len(piece), bound, more=more):
             return OVERLOADED
-        if not message.get("more_body"):
+        if not more:
             return b"".join([*pieces, piece]) if pieces else piece
         pieces.append(piece)

@@ -1,7 +1,7 @@
 """The ingest process: sockets, what it is made of, and how it stops.
 
 It listens before the database has been seen: a sender is better off with a 503 than with a refused connection. A stop
-first closes the door, lets what has begun come to its end, then flushes the commits.
+lets what has begun come to its end while newcomers are told 503, closes the door, then flushes the commits.
 """
 
 import asyncio
@@ -14,30 +14,26 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import structlog
-import uvicorn
 from prometheus_client import CollectorRegistry
-from starlette.types import ASGIApp
 
 from domain.verification import schemes
 from ingest.app import Edge
 from ingest.ed25519 import check_ed25519
 from ingest.health import Health, health_app
-from ingest.limits import Limits
+from ingest.limits import SIDE, Limits
 from ingest.metrics import NOBODY, IngestMetrics
-from ingest.protocol import EdgeProtocol
+from ingest.serving import BACKLOG, serve
 from storage.configuration import Configuration, Snapshot
 from storage.errors import StorageUnavailable
 from storage.hints import Announcer, Keys
 from storage.log import Log
 from storage.secrets import Vault
 
-BACKLOG = 2048  # connections the kernel keeps for us; more than somaxconn allows is cut to it
 PROBE_SECONDS = 1.0
 FLUSH_SECONDS = 2.0  # of the drain, for the last commits
-SPARE_FILES = 64  # database, Redis, logs, metric files
+SPARE_FILES = 64 + SIDE.connections  # database, Redis, logs, metric files; the door for health
 
 
 class CannotBind(Exception):
@@ -75,8 +71,9 @@ class Ingest:
             config.database_url, Vault(config.master_keys), on_trouble=functools.partial(self._trouble, "configuration")
         )
         self.edge = Edge(
-            self.log, self.configuration, schemes(check_ed25519), self.metrics, health_app(self.health), config.limits
-        )
+            self.log, self.configuration, schemes(check_ed25519), self.metrics, health_app(self.health), config.limits,
+            stopping=stop.is_set,
+        )  # fmt: skip
         self._announcer: Announcer | None = None
         self._dropped = 0
         self._told = ""
@@ -151,25 +148,6 @@ class Ingest:
             self._logger.warning("ingest.trouble", what=what, problem=text)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, without its hands on the process's signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leaves signals alone: two servers stop here in an order."""
-        yield
-
-    async def sweep(self) -> None:
-        """Ends what takes too long, once a second; until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(1)
-            now = loop.time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, EdgeProtocol):
-                    connection.enforce(now)
-
-
 async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:
     """Serves until SIGTERM, SIGINT or `stop`; then drains within the limits' `drain_seconds`.
 
@@ -183,10 +161,12 @@ async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:
     loading.add_done_callback(lambda task: stop.set() if not task.cancelled() and task.exception() else None)
     watching = asyncio.create_task(ingest.watch(), name="watch")
     side_app = health_app(ingest.health, config.registry)
-    beside = asyncio.create_task(serve(side_app, sides, Limits(), ingest.metrics, done), name="beside")
+    refused = functools.partial(ingest.metrics.refuse, NOBODY)
+    limits = _within_files(replace(config.limits, drain_seconds=max(1.0, config.limits.drain_seconds - FLUSH_SECONDS)))
+    beside = asyncio.create_task(serve(side_app, sides, SIDE, done), name="beside")
     try:
         with _signals(stop):
-            await serve(ingest.edge, [door], _within_files(config.limits), ingest.metrics, stop)
+            await serve(ingest.edge, [door], limits, stop, refused)
     finally:
         done.set()
         watching.cancel()
@@ -196,41 +176,6 @@ async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:
             loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loading
-
-
-async def serve(
-    app: ASGIApp, sockets: list[socket.socket], limits: Limits, metrics: IngestMetrics, stop: asyncio.Event
-) -> None:
-    """The application is served on the sockets until `stop`; what has begun then gets the drain to end in."""
-    server = _Server(_uvicorn(app, limits, metrics))
-    tasks = [asyncio.create_task(server.serve(sockets)), asyncio.create_task(stop.wait())]
-    sweeping = asyncio.create_task(server.sweep(), name="sweep")
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        await tasks[0]
-    finally:
-        for task in (*tasks, sweeping):
-            task.cancel()
-
-
-def _uvicorn(app: ASGIApp, limits: Limits, metrics: IngestMetrics) -> uvicorn.Config:
-    protocol: Any = functools.partial(EdgeProtocol, limits=limits, on_refused=functools.partial(metrics.refuse, NOBODY))
-    return uvicorn.Config(
-        app,
-        http=protocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="error",  # its warnings are of invalid requests, which are counted; a line each would fill a disk
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=limits.keep_alive_seconds,
-        timeout_graceful_shutdown=max(1, int(limits.drain_seconds - FLUSH_SECONDS)),
-    )
 
 
 def listening(config: IngestConfig) -> socket.socket:

@@ -45,6 +45,8 @@ def make(data_dir: Path) -> None:
         with contextlib.suppress(FileExistsError):
             data_dir.mkdir()
             data_dir.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        if not data_dir.is_dir():
+            raise NotADirectoryError("it is no directory")
         if not os.access(data_dir, os.W_OK | os.X_OK):
             raise PermissionError(f"no permission to write to {data_dir}")
     except OSError as problem:
@@ -116,6 +118,11 @@ def admin_token(data_dir: Path) -> str:
     return _generated(data_dir / "admin.token", lambda: secrets.token_urlsafe(32))
 
 
+def has_generated_token(settings: Settings) -> bool:
+    """Whether the admin token in force is the one `up` has generated."""
+    return settings.admin_token is None and (settings.data_dir / "admin.token").exists()
+
+
 def complete(settings: Settings) -> Settings:
     """Settings for a command of the user's: what is not set is taken from the `up` that runs on the data directory.
 
@@ -143,6 +150,8 @@ def complete(settings: Settings) -> Settings:
 
 def _of_running_supervisor(data_dir: Path) -> ServersFile:
     try:
+        if data_dir.exists() and not data_dir.is_dir():
+            raise WrongSetting(f"HOOKYARD_DATA_DIR is wrong: {data_dir} is a file, allowed is a directory")
         return (supervisor_pid(data_dir) and read_servers(data_dir)) or ServersFile()
     except PermissionError:
         raise WrongSetting(f"{data_dir} belongs to another user: run this as the user of `hookyard up`") from None

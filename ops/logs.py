@@ -24,6 +24,7 @@ def configure(level: str, shape: str, **context: str) -> None:
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _adder(context),
+        _without_nothing,
     ]
     structlog.configure(
         processors=[
@@ -73,6 +74,11 @@ def _render(as_json: bool) -> list[Any]:
     return [
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
     ]
+
+
+def _without_nothing(_logger: Any, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """What is not known, or does not apply, is not told."""
+    return {name: value for name, value in line.items() if value is not None}
 
 
 def _adder(context: dict[str, str]) -> structlog.typing.Processor:

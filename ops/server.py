@@ -71,6 +71,7 @@ class Ops:
         self._database = Asked(self._ping, PING_SECONDS)
         self._standing = Asked(self._read, STANDING_SECONDS)
         self._parkings: list[Parkings] = []
+        self._counting = asyncio.Lock()
 
     def app(self) -> ASGIApp:
         """The whole of it, behind its door."""
@@ -96,9 +97,7 @@ class Ops:
 
     async def metrics(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Everything there is to scrape, with or without the database."""
-        standing, counted = await asyncio.gather(
-            self._standing.answer(), in_daemon_thread(lambda: of_processes(self._config.metrics_dir))
-        )
+        standing, counted = await asyncio.gather(self._standing.answer(), self._counted())
         if standing is not None:
             self._parkings = standing.parkings
         return Response(counted + of_database(standing, self._parkings), media_type=CONTENT_TYPE_LATEST)
@@ -121,6 +120,11 @@ class Ops:
         """The connections that are not in use are gone."""
         self._pings.close()
         self._reads.close()
+
+    async def _counted(self) -> str:
+        """What the processes counted; read by one thread at a time, however many scrape at once."""
+        async with self._counting:
+            return await in_daemon_thread(lambda: of_processes(self._config.metrics_dir))
 
     def _ping(self) -> bool:
         with self._pings.begin() as connection:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -84,6 +85,12 @@ def _empty_is_none(given: object) -> object:
     return None if isinstance(given, str) and not given.strip() else given
 
 
+def _not_empty(given: object) -> object:
+    if isinstance(given, str) and not given.strip():
+        raise ValueError
+    return given
+
+
 def parse_master_keys(text: str) -> tuple[bytes, ...]:
     """The keys of a comma-separated list, each of exactly 32 bytes in base64. Raises ValueError."""
     keys = []
@@ -125,9 +132,9 @@ class Settings(BaseSettings):
     redis_url: Annotated[str | None, _Given, AfterValidator(_url_of("redis", "rediss", "unix"))] = Field(
         default=None, repr=False, description="redis://[:PASSWORD@]HOST:PORT/NUMBER", json_schema_extra=_URL
     )
-    data_dir: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
-        default=Path(".hookyard"), description="a directory", validate_default=True
-    )
+    data_dir: Annotated[
+        Path, BeforeValidator(_not_empty), AfterValidator(lambda path: path.expanduser().absolute())
+    ] = Field(default=Path(".hookyard"), description="a directory", validate_default=True)
     ingest_bind: BindField = Field(default=Bind("127.0.0.1", 8080), description=_BIND)
     ops_bind: BindField = Field(default=Bind("127.0.0.1", 8081), description=_BIND)
     worker_bind: BindField = Field(default=Bind("127.0.0.1", 8082), description=_BIND)
@@ -184,6 +191,7 @@ class Settings(BaseSettings):
 def load() -> Settings:
     """The settings of the environment and of `.env` in the working directory. Raises WrongSetting."""
     try:
+        _check_env_file()
         return Settings()
     except ValidationError as problem:
         raise WrongSetting(_one_line(problem)) from None
@@ -195,6 +203,7 @@ def unknown_names(environ: Mapping[str, str]) -> list[str]:
     """`HOOKYARD_*` names, there or in `.env`, that mean nothing. Raises WrongSetting for one that looks misspelled."""
     import difflib
 
+    _check_env_file()
     known = {name.upper() for name in Settings.model_fields}
     names = {name for name in (*environ, *_names_in_env_file()) if name.upper().startswith(PREFIX)}
     unknown = sorted(name for name in names if name.upper().removeprefix(PREFIX) not in known)
@@ -220,6 +229,19 @@ def hide_password(url: str) -> str:
     name, colon, _ = user.partition(":")
     query = re.sub(r"(?i)([a-z]*(?:password|secret|token)[a-z]*=)[^&]*", r"\1***", parts.query)
     return urlunsplit(parts._replace(netloc=f"{name}{colon}{'***' if colon else ''}{at}{host}", query=query))
+
+
+def _check_env_file() -> None:
+    """Returns if every line of `.env` can be read. Raises WrongSetting, which repeats no line: it may hold a secret."""
+    path = Path(".env")
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8") as file:
+        for binding in parse_stream(file):
+            if binding.error or (binding.key is not None and binding.value is None):
+                text = binding.original.string
+                line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+                raise WrongSetting(f"{path.absolute()} line {line} is wrong: allowed is NAME=VALUE")
 
 
 def _names_in_env_file() -> list[str]:

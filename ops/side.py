@@ -1,6 +1,6 @@
 """Small HTTP servers inside a process: its side door for health and metrics, and the ops role's front door.
 
-Unlike ingest's edge they meet nobody hostile in numbers: uvicorn as it comes, without its hands on the signals.
+Whoever reaches the port may be hostile before any token is asked for, so the bounds are those of ingest's edge.
 """
 
 from __future__ import annotations
@@ -10,35 +10,21 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import uvicorn
 from starlette.types import ASGIApp
 
+import ingest.serving
+from ingest.limits import Limits
 from ops.processes import CannotStart
 
-CONNECTIONS = 512
-KEEP_ALIVE_SECONDS = 75
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leaves signals alone: the role decides when it stops."""
-        yield
+LIMITS = Limits(connections=512, head_seconds=5.0)
 
 
 async def serve(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyncio.Event, drain_seconds: float = 1) -> None:
     """The application is served on the sockets until `stop`; what has begun then gets so long to end."""
-    server = _Server(_config(app, drain_seconds))
-    serving = asyncio.create_task(server.serve(list(sockets)))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        await serving
-    finally:
-        stopping.cancel()
+    await ingest.serving.serve(app, sockets, replace(LIMITS, drain_seconds=drain_seconds), stop)
 
 
 @contextlib.contextmanager
@@ -76,20 +62,3 @@ def unix_socket(path: Path) -> socket.socket:
     listening.bind(str(path))
     listening.listen()
     return listening
-
-
-def _config(app: ASGIApp, drain_seconds: float) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, int(drain_seconds)),
-    )

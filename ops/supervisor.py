@@ -36,6 +36,7 @@ _STOP_ORDER = (("ingest",), ("worker",), ("jobs", "ops"), ("valkey",), ("postgre
 _STEP_SECONDS = 0.1
 _COMPLAIN_AFTER_SECONDS = 20.0
 _LOGS_EVERY_SECONDS = 30.0
+_WAITS_EVERY_SECONDS = 5.0
 _SOCKET_FOLDER_BYTES = 80  # a path of a Unix socket holds 107 bytes
 
 
@@ -101,6 +102,8 @@ class Supervisor:
             with contextlib.suppress(asyncio.CancelledError, CannotStart):
                 await work
             await self._end()
+        if self._told_to_stop.is_set():
+            say("hookyard stopped")
 
     def _on_signal(self) -> None:
         if self._told_to_stop.is_set():
@@ -134,6 +137,11 @@ class Supervisor:
         datadir.make(data_dir)
         lock = datadir.take_lock(data_dir)
         self._stack.callback(os.close, lock)
+        if collide(self._settings.ingest_bind, self._settings.ops_bind):
+            raise CannotStart(
+                f"HOOKYARD_INGEST_BIND {self._settings.ingest_bind} and HOOKYARD_OPS_BIND {self._settings.ops_bind}"
+                " are the same: each needs a port of its own"
+            )
         ingest = self._stack.enter_context(listen("HOOKYARD_INGEST_BIND", self._settings.ingest_bind))
         ops = self._stack.enter_context(listen("HOOKYARD_OPS_BIND", self._settings.ops_bind))
         folder = self._stack.enter_context(_socket_folder(data_dir))
@@ -199,9 +207,17 @@ class Supervisor:
         """Every child has ended, in order, each group within its time."""
         if self._held:
             self._held.close_ports()
-        for group in _STOP_ORDER:
-            await end([child for child in self._children if child.name.split("-")[0] in group], self._hurried)
-        await end(self._children, self._hurried)  # a migration, if that is what was interrupted
+        groups = [[child for child in self._children if child.name.split("-")[0] in group] for group in _STOP_ORDER]
+        for group in (*groups, self._children):  # last a migration, if that is what was interrupted
+            telling = asyncio.ensure_future(_tell_who_is_waited_for(group))
+            await end(group, self._hurried)
+            telling.cancel()
+
+
+def collide(one: Bind, other: Bind) -> bool:
+    """Whether the second could not be had after the first."""
+    everywhere = {"0.0.0.0", "::"}  # noqa: S104 - looked for, not bound
+    return one.port == other.port != 0 and (one.host == other.host or bool({one.host, other.host} & everywhere))
 
 
 @contextlib.contextmanager
@@ -279,6 +295,12 @@ async def _health(where: Bind) -> int:
             finally:
                 writer.close()
     return 0
+
+
+async def _tell_who_is_waited_for(children: Sequence[Child]) -> None:
+    while True:
+        await asyncio.sleep(_WAITS_EVERY_SECONDS)
+        say(f"hookyard waits for {', '.join(child.name for child in children if child.is_alive)}")
 
 
 async def _trim_logs(servers: Iterable[Server]) -> None:

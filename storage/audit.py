@@ -13,6 +13,19 @@ import sqlalchemy as sa
 from storage.tables import audit
 
 ACTOR_CHARACTERS = 200
+ENTRIES = """
+SELECT a.at, a.actor, a.action, a.subject, a.details, r.kind, r.selected, r.done, r.skipped, r.failed
+FROM (SELECT * FROM audit a WHERE {conditions} ORDER BY a.id DESC LIMIT :limit) a
+LEFT JOIN replays r ON r.id = CAST(substring(a.details->>'id' FROM '^rpl_([0-9]{{1,18}})$') AS bigint)
+ORDER BY a.id DESC
+"""
+CONDITIONS = {
+    "subject": "a.subject = :subject",
+    "name": r"a.subject ~ ('(^|> |\mpartner=|\mdestination=)' || :name || '( |$)')",  # a name has no special characters
+    "request": "a.details->>'id' = :request",
+    "since": "a.at >= :since",
+    "until": "a.at < :until",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +52,23 @@ def entries(
     *,
     limit: int,
     subject: str | None = None,
+    name: str | None = None,
+    request: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Entry]:
-    """The newest entries, newest first; of one subject, or of a half-open range, where given."""
-    query = sa.select(audit.c.at, audit.c.actor, audit.c.action, audit.c.subject, audit.c.details)
-    if subject is not None:
-        query = query.where(audit.c.subject == subject)
-    if since is not None:
-        query = query.where(audit.c.at >= since)
-    if until is not None:
-        query = query.where(audit.c.at < until)
-    return [Entry(*row) for row in connection.execute(query.order_by(audit.c.id.desc()).limit(limit))]
+    """The newest entries, newest first; of a half-open range where given.
+
+    Of one subject exactly as it was recorded, of a partner or destination by its name (also where it is one of several
+    things named), or of the request of a person by its id, where given. Those of a request tell how far it came.
+    """
+    values = {"limit": limit, "subject": subject, "name": name, "request": request, "since": since, "until": until}
+    given = [condition for field, condition in CONDITIONS.items() if values[field] is not None]
+    query = sa.text(ENTRIES.format(conditions=" AND ".join(["true", *given])))
+    return [_entry(row) for row in connection.execute(query, values)]
+
+
+def _entry(row: sa.Row[Any]) -> Entry:
+    counts = {} if row.kind is None else {"selected": row.selected, "done": row.done, "skipped": row.skipped}
+    counts |= {"failed": row.failed} if row.failed else {}
+    return Entry(row.at, row.actor, row.action, row.subject, row.details | counts)

@@ -15,7 +15,10 @@ from domain.events import event_id
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One partner's line to one destination. `head` is the first delivery that is open or holds the lane."""
+    """One partner's line to one destination. `head` is the first delivery that is open or holds the lane.
+
+    A removed destination has one as long as something of it waits or is parked; its name may be another's by now.
+    """
 
     destination: str
     waiting: int
@@ -27,6 +30,8 @@ class Lane:
     head_sequence: int | None
     blocked_by: str | None
     drain_seconds: float | None
+    state: str = "active"  # of the destination: active, paused, suspended or removed
+    removed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,11 @@ class Backlog:
     drain_per_second: float | None
     oldest_seconds: float | None
     lanes: tuple[Lane, ...]
+    removed_at: datetime | None = None
 
 
 PARTNERS = sa.text("""
-SELECT p.id, p.name, p.state, h.last_seq - t.cursor AS undispatched, t.drain_per_second,
+SELECT p.id, p.name, p.state, p.removed_at, h.last_seq - t.cursor AS undispatched, t.drain_per_second,
        (SELECT extract(epoch FROM now() - e.received_at)::float8 FROM events e
         WHERE h.last_seq > t.cursor AND e.partner_id = p.id AND e.seq = t.cursor + 1 AND e.received_at >= t.cursor_at
        ) AS oldest
@@ -51,7 +57,7 @@ JOIN partner_heads h ON h.partner_id = p.id
 JOIN partner_tails t ON t.partner_id = p.id
 WHERE p.removed_at IS NULL OR h.last_seq > t.cursor
       OR EXISTS (SELECT FROM lanes l WHERE l.partner_id = p.id AND l.waiting > 0)
-ORDER BY p.name
+ORDER BY p.name, p.id DESC
 """)
 LANES = sa.text("""
 WITH parked_in AS (SELECT partner_id, destination_id, count(*) AS n FROM parked GROUP BY 1, 2)
@@ -67,7 +73,7 @@ LEFT JOIN parked_in k ON k.partner_id = l.partner_id AND k.destination_id = l.de
 LEFT JOIN LATERAL first_open(l.partner_id, l.destination_id, true) head ON l.waiting > 0 OR l.holding > 0
 LEFT JOIN LATERAL first_open(l.partner_id, l.destination_id, false) oldest ON l.waiting > 0
 WHERE l.active OR l.waiting > 0 OR k.n > 0
-ORDER BY l.partner_id, n.name
+ORDER BY l.partner_id, n.name, n.id DESC
 """)
 
 
@@ -83,6 +89,7 @@ def _backlog(row: sa.Row[Any], lanes: list[sa.Row[Any]]) -> Backlog:
     ages = [age for age in (row.oldest, *(lane.oldest for lane in lanes)) if age is not None]
     return Backlog(
         partner=row.name,
+        removed_at=row.removed_at,
         waiting=row.undispatched + max((lane.waiting for lane in lanes), default=0),
         undispatched=row.undispatched,
         drain_per_second=row.drain_per_second,
@@ -97,6 +104,8 @@ def _lane(row: sa.Row[Any], partner_state: str, drain: float | None) -> Lane:
     flows = row.waiting and drain and (blocked is None or blocked.startswith(("rate", "concurrency")))
     return Lane(
         destination=row.name,
+        state=row.state if row.removed_at is None else "removed",
+        removed_at=row.removed_at,
         waiting=row.waiting,
         in_flight=row.in_flight,
         breaker=row.breaker,

@@ -13,7 +13,8 @@ GateRow = tuple[int, str, datetime | None, UUID | None, datetime | None, datetim
 
 READ = """
 SELECT destination_id, breaker, opened_at, probe_token, probe_expires_at, closed_at, version
-FROM gates WHERE breaker <> 'closed' OR destination_id = ANY (%s::int[])
+FROM gates g JOIN destinations d ON d.id = g.destination_id
+WHERE (g.breaker <> 'closed' AND d.removed_at IS NULL) OR g.destination_id = ANY (%s::int[])
 """
 CHANGE = """
 UPDATE gates SET breaker = %s, opened_at = %s, probe_token = %s, probe_expires_at = %s, closed_at = %s, version = %s
@@ -33,7 +34,7 @@ GROUP BY l.destination_id HAVING count(DISTINCT s.owner) > 1
 
 
 async def read(connection: Connection, also: Collection[int]) -> list[GateRow]:
-    """The breakers that are not closed, and those of the destinations named, whatever they are."""
+    """The breakers of living destinations that are not closed, and those of the destinations named, whatever they are."""
     rows = await connection.fetch(READ, (list(also),))
     return [
         (d, breaker, opened, token, expires, closed, version)

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from domain.values import is_name
 from storage.errors import NotFound
+from storage.tables import destinations, partners
 
 
 def living(
@@ -26,6 +27,12 @@ def ids_ever(connection: sa.Connection, table: sa.Table, name: str) -> list[int]
     if not found:
         raise _unknown(table, name)
     return found
+
+
+def is_known(connection: sa.Connection, name: str) -> bool:
+    """Whether a partner or a destination has or had this name."""
+    had = [sa.exists().where(table.c.name == name) for table in (partners, destinations)]
+    return bool(connection.scalar(sa.select(sa.or_(*had))))
 
 
 def _unknown(table: sa.Table, name: str) -> NotFound:

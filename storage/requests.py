@@ -5,6 +5,7 @@ The numbers are saved beside the work, so an interrupted command leaves a row th
 
 import contextlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,11 +19,14 @@ from storage.errors import StorageUnavailable
 from storage.transactions import Store
 
 Kind = Literal["replay", "discard", "backfill"]
+PREFIX = "rpl_"
+NAME = re.compile(PREFIX + "[0-9]{1,18}")
 
 BEGIN = sa.text("""
 INSERT INTO replays (kind, actor, selection, why, rate) VALUES (:kind, :actor, CAST(:selection AS jsonb), :why, :rate)
 RETURNING id
 """)
+EXISTS = sa.text("SELECT EXISTS (SELECT FROM replays WHERE id = :id)")
 ADVANCE = sa.text("""
 UPDATE replays SET selected = selected + :selected, done = done + :done, skipped = skipped + :selected - :done
 WHERE id = :id
@@ -57,7 +61,17 @@ Tell = Callable[[Counts], None]
 
 def name_of(identity: int) -> str:
     """A request's id as people and destinations see it."""
-    return f"rpl_{identity}"
+    return f"{PREFIX}{identity}"
+
+
+def is_name(text: str) -> bool:
+    """Whether it is written like a request's id."""
+    return NAME.fullmatch(text) is not None
+
+
+def exists(connection: sa.Connection, name: str) -> bool:
+    """Whether there is a request of this id."""
+    return bool(connection.execute(EXISTS, {"id": int(name.removeprefix(PREFIX))}).scalar_one())
 
 
 def silence(counts: Counts) -> None:

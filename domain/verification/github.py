@@ -8,9 +8,10 @@ import hmac
 from typing import ClassVar
 
 from domain.partners import OnBacklogFull
-from domain.verification.scheme import VERIFIED, Draft, Posting, Reason, Scheme, Verdict, single
+from domain.verification.scheme import VERIFIED, Draft, Posting, Reason, Scheme, Verdict, check_text, single
 
 PREFIX = b"sha256="
+MIN_SECRET = 8  # characters; GitHub has no minimum, and a shorter one is guessed from one signed body
 SIGNATURE_BYTES = len(PREFIX) + 64
 
 
@@ -22,6 +23,12 @@ class GitHub(Scheme):
     dedupe = "header:X-GitHub-Delivery"
     type = "header:X-GitHub-Event"
     on_backlog_full: ClassVar[OnBacklogFull] = "accept"
+
+    def check_secret(self, text: str) -> None:
+        """Any text of at least 8 characters: GitHub itself takes whatever people type. Raises: ValueError."""
+        check_text(text)
+        if len(text) < MIN_SECRET:
+            raise ValueError(f"a secret has at least {MIN_SECRET} characters, this one has {len(text)}")
 
     def verify(self, posting: Posting) -> Verdict:
         """Verified if the signature is of one of the secrets."""

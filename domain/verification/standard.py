@@ -10,6 +10,7 @@ import hmac
 import re
 from collections.abc import Sequence
 
+from domain.signatures import KEY_BYTES
 from domain.verification.scheme import (
     VERIFIED,
     CheckEd25519,
@@ -67,13 +68,21 @@ class Standard(Scheme):
         return [("webhook-id", draft.identity), ("webhook-timestamp", stamp), ("webhook-signature", signature)]
 
     def check_secret(self, text: str) -> None:
-        """`whsec_` or `whpk_` and base64; base64 alone is a whsec_ secret. Raises: ValueError."""
+        """`whsec_` and base64 of 16 to 64 bytes, or `whpk_` and of 32; base64 alone is a whsec_ secret.
+
+        Raises: ValueError.
+        """
         check_text(text)
         key = decode_key(text)
         if not key:
             raise ValueError("a Standard Webhooks secret is whsec_ (or whpk_) and the base64 of its bytes")
-        if text.startswith("whpk_") and len(key) != PUBLIC_KEY_BYTES:
-            raise ValueError(f"a whpk_ key is the base64 of {PUBLIC_KEY_BYTES} bytes, this one has {len(key)}")
+        if text.startswith("whpk_"):
+            if len(key) != PUBLIC_KEY_BYTES:
+                raise ValueError(f"a whpk_ key is the base64 of {PUBLIC_KEY_BYTES} bytes, this one has {len(key)}")
+        elif len(key) not in KEY_BYTES:
+            raise ValueError(
+                f"a whsec_ secret is the base64 of {KEY_BYTES.start} to {KEY_BYTES.stop - 1} bytes, not {len(key)}"
+            )
 
     def generate_secret(self, random: bytes) -> str:
         """`whsec_` and the base64 of the random bytes."""

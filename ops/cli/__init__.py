@@ -30,11 +30,19 @@ def run(argv: Sequence[str]) -> int:
         return code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except Exception as problem:  # noqa: BLE001 - the last door: nobody is shown a traceback unasked
-        from ops.cli.errors import tell
+        return _failed(problem, argv[0] if argv else "")
 
+
+def _failed(problem: Exception, command: str) -> int:
+    """The exit code of what went wrong, told on stderr; a reader that has had enough is told nothing."""
+    from ops.cli.errors import tell
+
+    try:
         sys.stdout.flush()
-        return tell(problem, argv[0] if argv else "")
+    except OSError as unwritten:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(unwritten, BrokenPipeError):
+            print(f"hookyard: the output cannot be written: {unwritten.strerror}", file=sys.stderr)
+        return 1
+    return 1 if isinstance(problem, BrokenPipeError) else tell(problem, command)

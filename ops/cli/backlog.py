@@ -13,6 +13,10 @@ from ops.cli.output import age, instant, print_json, print_table
 from ops.cli.session import session
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from datetime import datetime
+
     from storage.backlog import Backlog, Lane
 
 app = typer.Typer()
@@ -32,6 +36,7 @@ COLUMNS = (
     "DRAINS IN",
     "BLOCKED BY",
 )
+SPARE = ("SLOPE", "DRAINS IN", "IN FLIGHT", "OLDEST")  # the least missed first
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -54,7 +59,9 @@ class Slopes:
 
 @app.command("backlog", short_help="Show what waits, and for what.")
 def backlog(
-    watch: Annotated[bool, typer.Option("--watch", help="Again every 2 s until Ctrl-C, with the slope.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again every 2 s until Ctrl-C, with the slope; with --json a line each.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show what waits: per partner and destination how much, how old, what it waits for, and the time to drain."""
@@ -67,7 +74,7 @@ def backlog(
             measured = slopes.measure(time.monotonic(), {partner.partner: partner.waiting for partner in found})
             if watch and not json and sys.stdout.isatty():
                 print(CLEAR, end="")
-            _print(found, measured, json)
+            _print(found, measured, json, watch)
             sys.stdout.flush()
             if not watch:
                 return
@@ -77,7 +84,8 @@ def backlog(
 @app.command("audit", epilog=RANGE, short_help="Show who did what, and when.")
 def audit(
     subject: Annotated[
-        str | None, typer.Option("--subject", metavar="NAME", help="Only of this event, partner or destination.")
+        str | None,
+        typer.Option("--subject", metavar="NAME", help="Only of this event, partner, destination or replay (rpl_1)."),
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -90,7 +98,8 @@ def audit(
     if not 1 <= limit <= 100_000:
         raise wrong(f"{limit}: 1 to 100000 are allowed", "--limit")
     with session() as now, now.store.begin() as connection:
-        found = books.entries(connection, limit=limit, subject=subject, since=since, until=until)
+        about = {} if subject is None else _meant(connection, subject)
+        found = books.entries(connection, limit=limit, since=since, until=until, **about)
     if json:
         print_json(
             [
@@ -99,14 +108,37 @@ def audit(
             ]
         )
         return
-    rows = [(instant(e.at), e.actor, e.action, e.subject, _details(e.details)) for e in found]
-    print_table(("AT", "ACTOR", "ACTION", "SUBJECT", "DETAILS"), rows, "nothing was done yet")
+    rows = [(e.at, e.actor, e.action, e.subject, _details(e.details)) for e in found]
+    nothing = "nothing matches" if subject or since or until else "nothing was done yet"
+    print_table(("AT", "ACTOR", "ACTION", "SUBJECT", "DETAILS"), rows, nothing, spare=("ACTOR",), flow="DETAILS")
+
+
+def _meant(connection: "sa.Connection", subject: str) -> dict[str, str]:
+    """What `--subject` means to the audit. Raises: NotFound for what there never was."""
+    from domain.events import event_id
+    from domain.values import is_name, shown
+    from storage import events, names, requests
+    from storage.errors import NotFound
+
+    if requests.is_name(subject):
+        if not requests.exists(connection, subject):
+            raise NotFound(f"no replay, discard or backfill {subject}")
+        return {"request": subject}
+    if subject.startswith("evt_") or "/" in subject:
+        place = events.locate(connection, subject)
+        return {"subject": event_id(place.partner_id, place.sequence, place.received_at)}
+    if not is_name(subject):
+        return {"subject": subject}
+    if not names.is_known(connection, subject):
+        raise NotFound(f"no partner, destination, event or replay {shown(subject)}")
+    return {"name": subject}
 
 
 def document(partner: "Backlog", slope: float | None) -> dict[str, Any]:
     """A partner's backlog for a program."""
     return {
         "partner": partner.partner,
+        "removed_at": instant(partner.removed_at),
         "waiting": partner.waiting,
         "undispatched": partner.undispatched,
         "slope_per_minute": None if slope is None else round(slope, 1),
@@ -115,26 +147,36 @@ def document(partner: "Backlog", slope: float | None) -> dict[str, Any]:
     }
 
 
-def _print(found: "list[Backlog]", slopes: dict[str, float], json: bool) -> None:
+def _print(found: "list[Backlog]", slopes: dict[str, float], json: bool, again: bool) -> None:
     if json:
-        print_json([document(partner, slopes.get(partner.partner)) for partner in found])
+        print_json([document(partner, slopes.get(partner.partner)) for partner in found], on_one_line=again)
         return
     rows: list[tuple[object, ...]] = []
     for partner in found:
         slope = slopes.get(partner.partner)
         shown = None if slope is None else f"{slope:+.0f}/min"
-        rows.append((partner.partner, "", partner.waiting, shown, age(partner.oldest_seconds), *[""] * 5))
-        rows += [
-            ("", lane.destination, lane.waiting, "", age(lane.oldest_seconds), lane.in_flight, lane.breaker,
-             lane.parked, age(lane.drain_seconds), lane.blocked_by or "")
-            for lane in partner.lanes
-        ]  # fmt: skip
-    print_table(COLUMNS, rows, "no partners")
+        name = _name(partner.partner, partner.removed_at)
+        rows.append((name, "", partner.waiting, shown, age(partner.oldest_seconds), *[""] * 5))
+        rows += [("", *_cells(lane)) for lane in partner.lanes]
+    print_table(COLUMNS, rows, "no partners", spare=SPARE, flow="BLOCKED BY")
+
+
+def _cells(lane: "Lane") -> tuple[object, ...]:
+    name, oldest = _name(lane.destination, lane.removed_at), age(lane.oldest_seconds)
+    drains, blocked = age(lane.drain_seconds), lane.blocked_by or ""
+    return name, lane.waiting, "", oldest, lane.in_flight, lane.breaker, lane.parked, drains, blocked
+
+
+def _name(name: str, removed_at: "datetime | None") -> str:
+    """A name that may be another's by now says so."""
+    return name if removed_at is None else f"{name} (removed)"
 
 
 def _lane(lane: "Lane") -> dict[str, Any]:
     return {
         "destination": lane.destination,
+        "state": lane.state,
+        "removed_at": instant(lane.removed_at),
         "waiting": lane.waiting,
         "in_flight": lane.in_flight,
         "breaker": lane.breaker,

@@ -1,5 +1,11 @@
-"""What went wrong, in one line, and the exit code it means."""
+"""What went wrong, in one line, and the exit code it means.
 
+2 is wrong usage: what was typed can never be right here (unknown commands and options, missing ones, a value that is
+malformed or outside what is allowed, a --yes that is missing where nobody can be asked). 1 is everything else: what was
+typed is refused by what is there (unknown names, taken names, states), or cannot be done now.
+"""
+
+import re
 import sys
 import traceback
 
@@ -12,8 +18,10 @@ from ops.settings import Settings, WrongSetting, load
 from storage.errors import BadData, Conflict, Invalid, NotFound, StorageUnavailable
 from storage.secrets import CannotOpen
 
-TOLD = (BadData, CannotOpen, CannotStart, Conflict, Invalid, NotAccepted, NotFound, StorageUnavailable, WrongSetting)
+TOLD = (BadData, CannotOpen, CannotStart, Conflict, NotAccepted, NotFound, StorageUnavailable, WrongSetting)
 WRONG_USAGE = 2
+NUMBER = re.compile(r"Input should be a valid (integer|number).*", re.DOTALL)  # pydantic's words, by way of typer
+NUMBERS = {"integer": "a whole number is allowed", "number": "a number is allowed, as in 3 or 0.5"}
 
 
 def tell(problem: Exception, command: str) -> int:
@@ -43,6 +51,8 @@ def verdict(problem: Exception) -> tuple[str, int] | None:
     """The line and the exit code; None for what nobody expected."""
     if isinstance(problem, TOLD):
         return f"hookyard: {_line(str(problem))}", 1
+    if isinstance(problem, Invalid):
+        return f"hookyard: {_line(str(problem))}", WRONG_USAGE
     if isinstance(problem, typer.Abort):
         return "hookyard: nothing was done", 1
     if isinstance(problem, typer.TyperException):
@@ -52,7 +62,7 @@ def verdict(problem: Exception) -> tuple[str, int] | None:
 
 def _usage(problem: typer.TyperException) -> str:
     """One line that names the command and where its usage is told; the help itself where nothing was given."""
-    text = problem.format_message().removeprefix("Invalid value: ")
+    text = NUMBER.sub(_number, problem.format_message().removeprefix("Invalid value: "))
     context = getattr(problem, "ctx", None)
     if text.startswith("Usage:"):
         return text
@@ -60,6 +70,10 @@ def _usage(problem: typer.TyperException) -> str:
     reason = _line(text).replace("Value error, ", "").rstrip(".")
     reason = reason[:1].lower() + reason[1:]
     return f"{command}: {reason} (see {command} --help)"
+
+
+def _number(told: re.Match[str]) -> str:
+    return NUMBERS[told[1]]
 
 
 def _settings() -> Settings | None:

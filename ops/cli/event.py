@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,12 +71,12 @@ def list_(
         return
     columns = ("EVENT", "PARTNER", "SEQUENCE", "TYPE", "STATE", "RECEIVED")
     rows: list[tuple[object, ...]] = [
-        (e.id, e.partner, e.place.sequence, e.type, e.state, instant(e.place.received_at)) for e in found
+        (e.id, e.partner, e.place.sequence, e.type, e.state, e.place.received_at) for e in found
     ]
     if destination is not None:
         columns = (*columns, "DESTINATION", "REASON")  # type: ignore[assignment]
         rows = [(*cells, e.destination, e.park_reason) for cells, e in zip(rows, found, strict=True)]
-    print_table(columns, rows, "no events")
+    print_table(columns, rows, "no events", spare=("RECEIVED", "SEQUENCE", "PARTNER"), flow="TYPE")
 
 
 @app.command("show", short_help="Show an event: deliveries and attempts.")
@@ -109,11 +110,17 @@ def parked(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", help=f"At most so many (default {SHOWN_PARKED}; with --json all)."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """List what is parked: deliveries that wait for a person, by partner, destination and sequence."""
     from storage import events, replays
 
+    if limit is not None and limit < 1:
+        raise wrong(f"{limit}: 1 or more are allowed", "--limit")
     if reason is not None and reason not in replays.REASONS:
         raise wrong(f"{reason!r} is no reason: {', '.join(replays.REASONS)}", "--reason")
     with session() as now:
@@ -121,17 +128,18 @@ def parked(
             wanted = events.Filter(*named(connection, partner, destination), None, None, since, until, reason)
         found = _pages(now, wanted)
         if json:
-            print_json_rows(map(row, found))
+            print_json_rows(map(row, islice(found, limit)))
             return
-        shown = [event for event, _ in zip(found, range(SHOWN_PARKED + 1), strict=False)]
+        most = SHOWN_PARKED if limit is None else limit
+        shown = list(islice(found, most + 1))
     columns = ("EVENT", "PARTNER", "DESTINATION", "SEQUENCE", "TYPE", "REASON", "RECEIVED")
     rows = [
-        (e.id, e.partner, e.destination, e.place.sequence, e.type, e.park_reason, instant(e.place.received_at))
-        for e in shown[:SHOWN_PARKED]
+        (e.id, e.partner, e.destination, e.place.sequence, e.type, e.park_reason, e.place.received_at)
+        for e in shown[:most]
     ]
-    print_table(columns, rows, "nothing is parked")
-    if len(shown) > SHOWN_PARKED:
-        say(f"note: these are the first {SHOWN_PARKED}; --json lists all")
+    print_table(columns, rows, "nothing is parked", spare=("RECEIVED", "TYPE", "SEQUENCE"))
+    if len(shown) > most:
+        say(f"note: these are the first {most}; --limit N lists more, --json all")
 
 
 def named(
@@ -229,17 +237,21 @@ def _print_story(event: "Event") -> None:
         if delivery.next_attempt_at:
             line += f", next attempt at {instant(delivery.next_attempt_at)}"
         print(line)
-        columns = ("ATTEMPT", "STARTED", "MS", "STATUS", "OUTCOME", "ERROR")
-        print_table(columns, [_cells(attempt) for attempt in delivery.attempts], "no attempt yet")
+        columns = ("ATTEMPT", "STARTED", "MS", "STATUS", "OUTCOME", "REPLAY", "ERROR")
+        rows = [_cells(attempt) for attempt in delivery.attempts]
+        print_table(columns, rows, "no attempt yet", spare=("MS",), flow="ERROR")
 
 
 def _cells(attempt: "Attempt") -> tuple[object, ...]:
-    remarks = [attempt.error, attempt.note, None if attempt.replay is None else f"rpl_{attempt.replay}"]
+    from storage.requests import name_of
+
+    remarks = [attempt.error, attempt.note]
     return (
         attempt.number,
-        instant(attempt.started_at),
+        attempt.started_at,
         attempt.duration_ms,
         attempt.status,
         attempt.outcome,
+        "" if attempt.replay is None else name_of(attempt.replay),
         printable("; ".join(remark for remark in remarks if remark)),
     )

@@ -47,12 +47,10 @@ def wrong(text: str, option: str | None = None) -> typer.BadParameter:
 def agreed_to_remove(what: str, fate: str) -> bool:
     """Whether a person agrees to remove it, told what becomes of what it leaves; nobody is asked where that is nothing.
 
-    Raises: Conflict where nobody can be asked, Abort for a no.
+    Raises: BadParameter where nobody can be asked, Abort for a no.
     """
-    from storage.errors import Conflict
-
     if fate and not sys.stdin.isatty():
-        raise Conflict(f"{what}: {fate}; say --yes to remove it")
+        raise wrong(f"{what}: {fate}; say --yes to remove it")
     return bool(fate) and typer.confirm(f"{what}: {fate}. Remove it?", abort=True, err=True)
 
 

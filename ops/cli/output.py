@@ -4,17 +4,21 @@ rich folds a table into a terminal; a program gets plain lines, and is spared th
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
+GAP = 2  # blanks between columns
+FLOW_WIDTH = 24  # a folded column is no narrower
 Rows = Sequence[Sequence[object]]
+BEYOND_ASCII = re.compile(r"[^\n -~]")  # within JSON: only in strings
 
 
-def print_json(document: Any) -> None:
-    """The document, for a program."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+def print_json(document: Any, *, on_one_line: bool = False) -> None:
+    """The document, for a program; on one line where others follow."""
+    print(_json(document, None if on_one_line else 2))
 
 
 def print_json_rows(rows: Iterable[Any]) -> None:
@@ -22,20 +26,34 @@ def print_json_rows(rows: Iterable[Any]) -> None:
     comma = ""
     print("[", end="")
     for row in rows:
-        print(f"{comma}\n  {json.dumps(row, ensure_ascii=False)}", end="")
+        print(f"{comma}\n  {_json(row)}", end="")
         comma = ","
     print("\n]" if comma else "]")
 
 
-def print_table(columns: Sequence[str], rows: Rows, nothing: str) -> None:
-    """Aligned columns; numbers to the right. `nothing` is said where there is no row."""
+def _json(document: Any, indent: int | None = None) -> str:
+    """The document as JSON that people can read, and that moves no terminal's cursor: what could is escaped."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return BEYOND_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+
+
+def print_table(
+    columns: Sequence[str], rows: Rows, nothing: str, *, spare: Sequence[str] = (), flow: str | None = None
+) -> None:
+    """Aligned columns; numbers to the right. `nothing` is said where there is no row.
+
+    On a terminal that is too narrow the column `flow` is folded and times are shortened, then the `spare` columns are
+    left out in their order. Ids and names are never broken.
+    """
     if not rows:
         print(nothing)
         return
     to_the_right = [all(isinstance(row[index], int | float | None) for row in rows) for index in range(len(columns))]
-    lines = _folded if sys.stdout.isatty() else _aligned
-    cells = [[shown(value) for value in row] for row in rows]
-    print("\n".join(line.rstrip() for line in lines(columns, cells, to_the_right)))
+    if sys.stdout.isatty():
+        lines = _fitted(columns, rows, to_the_right, spare, flow)
+    else:
+        lines = _aligned(columns, [[shown(value) for value in row] for row in rows], to_the_right)
+    print("\n".join(line.rstrip() for line in lines))
 
 
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
@@ -47,21 +65,51 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], to_the_right
         yield "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in cells)
 
 
-def _folded(columns: Sequence[str], rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
-    """As wide as the terminal: what is longer goes on below, in its column."""
+def _fitted(
+    columns: Sequence[str], rows: Rows, to_the_right: Sequence[bool], spare: Sequence[str], flow: str | None
+) -> Iterator[str]:
+    """As wide as the terminal, or as what must not be broken."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name, right in zip(columns, to_the_right, strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
     console = Console(highlight=False)
+    cells = [[shown(value) for value in row] for row in rows]
+    widths = _widths(columns, cells, flow)
+    if _together(widths) > console.width:
+        cells = [[_brief(value) for value in row] for row in rows]
+        widths = _widths(columns, cells, flow)
+    for name in spare:
+        if _together(widths) > console.width:
+            del widths[columns.index(name)]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for index, width in widths.items():
+        folds = columns[index] == flow
+        justify: Literal["left", "right"] = "right" if to_the_right[index] else "left"
+        table.add_column(columns[index], justify=justify, overflow="fold", no_wrap=not folds, min_width=width)
+    for row in cells:
+        table.add_row(*(Text(row[index]) for index in widths))
+    console.width = max(console.width, _together(widths) + GAP)
     with console.capture() as capture:
         console.print(table)
     yield from capture.get().splitlines()
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]], flow: str | None) -> dict[int, int]:
+    """The cells of a terminal that each column needs at least."""
+    from rich.cells import cell_len
+
+    longest = {i: max(cell_len(row[i]) for row in [columns, *cells]) for i in range(len(columns))}
+    return {i: min(width, FLOW_WIDTH) if columns[i] == flow else width for i, width in longest.items()}
+
+
+def _together(widths: Mapping[int, int]) -> int:
+    return sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def _brief(value: object) -> str:
+    """A time in UTC to the second, without its year; anything else as it is."""
+    return f"{value.astimezone(UTC):%m-%d %H:%M:%S}" if isinstance(value, datetime) else shown(value)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

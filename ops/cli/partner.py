@@ -115,9 +115,9 @@ def list_(json: Json = False) -> None:
     if json:
         print_json([document(partner) for partner in found])
         return
-    rows = [(p.name, p.state, p.verify, p.max_backlog, _rate(p), instant(p.created_at)) for p in found]
+    rows = [(p.name, p.state, p.verify, p.max_backlog, _rate(p), p.created_at) for p in found]
     columns = ("NAME", "STATE", "VERIFY", "MAX BACKLOG", "RATE", "CREATED")
-    print_table(columns, rows, "no partners: hookyard partner add NAME")
+    print_table(columns, rows, "no partners: hookyard partner add NAME", spare=("CREATED", "RATE"))
 
 
 @app.command("show")

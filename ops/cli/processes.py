@@ -82,10 +82,14 @@ def ops() -> None:
 @app.command("config")
 def config(json: Json = False) -> None:
     """Show the effective settings, secrets hidden."""
+    from ops.datadir import has_generated_token
     from ops.settings import describe
     from ops.wiring import known_settings
 
-    told = describe(known_settings())
+    settings = known_settings()
+    told = describe(settings)
+    if has_generated_token(settings):
+        told["HOOKYARD_ADMIN_TOKEN"] = "*** (generated)"
     if json:
         print_json(told)
         return

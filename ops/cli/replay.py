@@ -47,6 +47,7 @@ HINTS = {
     ("replay", "is delivered"): " (--state delivered sends it again)",
     ("replay", "is discarded"): " (--state discarded sends it again)",
     ("replay", "destination suspended"): " (hookyard destination resume NAME comes first)",
+    ("replay", "destination removed"): " (hookyard backfill PARTNER DESTINATION sends the events to a new destination)",
 }
 WOULD = {"replay": "would be queued again", "discard": "would be discarded", "backfill": "would be queued"}
 

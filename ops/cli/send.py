@@ -45,10 +45,14 @@ def send(
     """Sign and post one event as the partner would, to ingest of these settings."""
     from storage import partners
 
+    for option, text in (("--type", type_), ("--id", identity)):
+        if text is not None and (not text.strip() or not text.isprintable()):
+            raise wrong("printable text is allowed, not nothing", option)
     chosen = identity or f"msg_{secrets.token_hex(12)}"
     body, content_type = _body(file, type_, chosen)
     with session() as now, now.store.begin() as connection:
         sender = partners.find(connection, partner)
+        _check_places(sender, type_, identity, is_sample=file is None)
         secret = ""
         if sender.verify != "none":
             secret = partners.newest_secret(connection, now.vault, sender) or ""
@@ -60,6 +64,20 @@ def send(
         return
     repeat = " (a duplicate: it was accepted before)" if answer.get("duplicate") else ""
     print(f"accepted {answer.get('event')} as sequence {answer.get('sequence')}{repeat}")
+
+
+def _check_places(partner: "Partner", type_: str | None, identity: str | None, *, is_sample: bool) -> None:
+    """Returns if what was given has its place: a header, or the sample. Raises: BadParameter."""
+    for option, text, source, in_sample in (
+        ("--type", type_, partner.type, "json:/type"),
+        ("--id", identity, partner.dedupe, "json:/id"),
+    ):
+        if text is None or source.startswith("header:") or (is_sample and source == in_sample):
+            continue
+        if option == "--id" and partner.verify == "standard":  # signed beside the body, whatever dedupes
+            continue
+        where = "from nowhere" if source == "none" else f"from the body ({source}), which is sent as it is"
+        raise wrong(f"cannot be applied: partner {partner.name} takes it {where}", option)
 
 
 def _body(file: str | None, type_: str | None, identity: str) -> tuple[bytes, str]:
@@ -89,13 +107,13 @@ def _is_json(body: bytes) -> bool:
 def _signed(partner: "Partner", secret: str, body: bytes, identity: str, type_: str | None) -> list[tuple[str, str]]:
     """The headers the partner would send: its proof, and id and type where it says them in headers."""
     from domain.verification import Draft, find_scheme
-    from storage.errors import Invalid
+    from storage.errors import Conflict
 
     try:
         draft = Draft(body, secret, partner.verify_options, time.time(), identity, type_)
         headers = find_scheme(partner.verify).sign(draft)
     except ValueError as problem:
-        raise Invalid(str(problem)) from problem
+        raise Conflict(str(problem)) from problem
     for source, value in ((partner.dedupe, identity), (partner.type, type_)):
         kind, _, name = source.partition(":")
         if kind == "header" and value is not None and not _has(headers, name):

@@ -20,7 +20,6 @@ from domain.events import Place
 from domain.lifecycle import Delivery, Fact, IllegalTransition, ParkReason, Policy, State, transition
 from storage import backfills, destinations, parking, replays
 from storage.backfills import Span
-from storage.events import Filter
 from storage.lanes import Claim, Dispatched
 from tests.by_hand import ACTOR, Hand
 from tests.owner import Owner, a_claim, an_outcome
@@ -124,10 +123,13 @@ class Board:
         number = row["attempts"]
         await self.owner.end(an_outcome(claim, transition(begun, fact, policy), outcome=outcome, number=number))
 
-    def ask(self, kind: replays.Kind, **where: Any) -> None:
-        """A person asks for all of them by name."""
-        places = tuple(Place(e.partner_id, e.sequence, e.received_at) for e in self.events)
-        replays.run(self.hand.store, kind, replays.Selection(places, Filter(**where)), actor=ACTOR, why="a test")
+    def ask(self, kind: replays.Kind, state: str) -> None:
+        """A person's command is about to move all of them: each was in that state when it was selected."""
+        found = [
+            replays.Candidate((e.partner_id, self.destination, e.sequence), e.received_at, None) for e in self.events
+        ]
+        with self.hand.store.begin() as connection:
+            replays._move(connection, kind, 1, state, found)
 
 
 @pytest.fixture
@@ -211,13 +213,13 @@ async def test_what_is_queued_is_parked_where_its_destination_closes(board: Boar
 
 @pytest.mark.parametrize("state", replays.STATES)
 async def test_a_replay_queues_what_is_in_the_state_that_was_asked_for(board: Board, state: str) -> None:
-    board.ask("replay", state=state)
+    board.ask("replay", state)
 
     assert board.made() == {(state, "queued", None)}
 
 
 async def test_a_discard_ends_what_is_parked_and_nothing_else(board: Board) -> None:
-    board.ask("discard")
+    board.ask("discard", "parked")
 
     assert board.made() == {("parked", "discarded", None)}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.model import promises
 from tests.model.steps import steps
-from tests.model.world import Bounds, Mechanisms, World, beginning
+from tests.model.world import Bounds, Mechanisms, World, beginning, tidy
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def explore(
             )
             if wrong:
                 return Found(len(seen.worlds), min(wrong), (*seen.trace(number), label), world)
-            if (new := seen.reach(number, label, world, helps)) is not None:
+            if (new := seen.reach(number, label, tidy(world, mechanisms), helps)) is not None:
                 todo.append(new)
     if always_possible and (stuck := seen.stuck()) is not None:
         return Found(len(seen.worlds), promises.STUCK, seen.trace(stuck), seen.worlds[stuck])

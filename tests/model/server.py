@@ -54,12 +54,11 @@ def _settle(work: _Commit, item: Item, m: Mechanisms) -> str:
         return "known" if row.token == item.token else "lost"
     records = world.records
     if item.result != "withdrawn":
-        if (item.event, item.number) in records:
+        if item.token in records:
             work.broken.append(promises.RECORDED_TWICE)
-        records = tuple(sorted({*records, (item.event, item.number)}))
+        records = tuple(sorted({*records, item.token}))
     state = item.result if item.result in ("delivered", "parked") else "queued"
-    number = row.number - (item.result == "withdrawn")
-    after = row._replace(state=state, number=number, failures=item.failures)
+    after = row._replace(state=state, failures=item.failures)
     work.world = world._replace(rows=replaced(world.rows, item.event - 1, after), records=records)
     return "saved"
 
@@ -76,7 +75,7 @@ def _claim(work: _Commit, item: Item, m: Mechanisms) -> str:
         if m.order_check:
             return "refused"
         work.broken.append(promises.OUT_OF_ORDER)
-    after = row._replace(state="delivering", number=row.number + 1, token=item.token)
+    after = row._replace(state="delivering", token=item.token)
     work.world = world._replace(rows=replaced(world.rows, item.event - 1, after))
     return "begun"
 
@@ -96,9 +95,10 @@ def _tell(work: _Commit, batch: tuple[Item, ...], answers: list[str]) -> None:
 
 def _heard_of_claim(memory: Memory, item: Item, row: Row, answer: str) -> Memory:
     flight = memory.flight
-    assert flight is not None and flight.token == item.token
+    assert flight is not None
+    assert flight.token == item.token
     if answer == "begun":
-        return memory._replace(flight=flight._replace(phase="begun", number=row.number, failures=row.failures))
+        return memory._replace(flight=flight._replace(phase="begun", failures=row.failures))
     return forgotten(memory)._replace(flight=None)
 
 

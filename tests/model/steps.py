@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tests.model import promises
 from tests.model.server import commit
 from tests.model.world import (
+    GONE,
     MAX_ATTEMPTS,
     Bounds,
     Flight,
@@ -53,12 +54,12 @@ def steps(world: World, m: Mechanisms, bounds: Bounds) -> Iterator[Step]:
         yield from _server(world, transaction, m)
     for at in range(len(world.workers)):
         yield from _worker(world, at, m, bounds)
-        yield from _time(world, at)
+        yield from _time(world, at, bounds)
         if world.faults < bounds.faults and _matters(world, at):
             yield from _faults(world._replace(faults=world.faults + 1), at)
     yield from _recoveries(world)
     for request in world.requests:
-        yield from _destination(world, request)
+        yield from _destination(world, request, bounds)
 
 
 def _people(world: World, bounds: Bounds) -> Iterator[Step]:
@@ -83,8 +84,7 @@ def _server(world: World, transaction: Transaction, m: Mechanisms) -> Iterator[S
     if transaction.stage == "sent":
         worker = world.workers[at]
         if m.fence and (worker.tenure != tenure or worker.lease not in ("live", "late")):
-            after = put(rest, at, worker._replace(lost=True)) if transaction.wired else rest
-            yield Step(f"{who} is refused: its lease is lost", after)
+            yield Step(f"{who} is refused: its lease is lost", rest)
         else:
             held = transaction._replace(stage="held")
             yield Step(f"{who} has its lease checked", rest._replace(transactions=ordered(*rest.transactions, held)))
@@ -104,15 +104,13 @@ def _worker(world: World, at: int, m: Mechanisms, bounds: Bounds) -> Iterator[St
         return
     if worker.mode == "up":
         yield from _lease(world, at, worker, m)
-        yield from _asks(world, at, worker, m)
+        yield from _asks(world, at, worker, m, bounds)
         if worker.owns and worker.memory.flight is None and not _is_busy(worker.memory):
             if world.hand_overs < bounds.hand_overs:
                 left = worker._replace(owns=False, giving=True, memory=Memory())
                 after = put(world, at, left)._replace(hand_overs=world.hand_overs + 1)
                 yield Step(f"{NAMES[at]} leaves its lanes", after, helps=False)
     yield from _attempt(world, at, worker, m)
-    if worker.lost:
-        yield Step(f"{NAMES[at]} ends its tenure and begins another", _end_tenure(world, at))
 
 
 def _lease(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[Step]:
@@ -126,8 +124,8 @@ def _lease(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[Ste
             )
         return
     if worker.lease == "fenced":
-        if not worker.lost:
-            yield Step(f"{NAMES[at]} learns that its lease is lost", put(world, at, worker._replace(lost=True)))
+        label = f"{NAMES[at]} learns that its lease is lost and gives up"
+        yield Step(label, _hung_up(put(world, at, GONE), at, 0))
         return
     workers, shard = list(world.workers), world.shard
     for other, late in enumerate(workers):
@@ -141,53 +139,61 @@ def _lease(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[Ste
     gains = shard == me and not worker.owns
     memory = Memory(unsaved=worker.memory.unsaved) if gains else worker.memory
     workers[at] = worker._replace(lease="live", trusts=True, owns=worker.owns or gains, memory=memory)
-    after = world._replace(workers=tuple(workers), shard=shard)
+    transactions = tuple(
+        t for t in world.transactions if not (m.fence and t.stage == "sent" and _is_fenced(workers, t))
+    )
+    after = world._replace(workers=tuple(workers), shard=shard, transactions=transactions)
     if after != world:
         yield Step(f"{NAMES[at]} tends its lease" + (" and takes the shard" if gains else ""), after)
 
 
-def _asks(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[Step]:
+def _is_fenced(workers: list[Worker], transaction: Transaction) -> bool:
+    return workers[transaction.tenure[0]].lease == "fenced"
+
+
+def _asks(world: World, at: int, worker: Worker, m: Mechanisms, bounds: Bounds) -> Iterator[Step]:
     """What goes to the database: dispatch, reading on, the journal, nudges."""
     me, memory, name = (at, worker.tenure), worker.memory, NAMES[at]
-    if worker.lost:
-        return
     running = [t for t in world.transactions if t.tenure == me and (t.wired or m.copies_end_first)]
     if worker.owns and (world.log > world.cursor or memory.unsure) and not any(t.kind == "dispatch" for t in running):
-        sent = Transaction("dispatch", me)
-        yield Step(f"{name} sends a dispatch", world._replace(transactions=ordered(*world.transactions, sent)))
+        yield _send(world, Transaction("dispatch", me), f"{name} dispatches", m, bounds)
     if worker.owns and memory.behind and not (m.reads_wait and memory.tail < 0 and memory.unsaved):
         yield Step(f"{name} reads its lane", put(world, at, worker._replace(memory=_read(world, memory))))
     if worker.owns and world.nudged:
         after = put(world, at, worker._replace(memory=forgotten(memory)))
         yield Step(f"{name} hears that a person changed the lane", after._replace(nudged=False))
     if not any(t.kind == "journal" for t in running):
-        yield from _journals(world, at, worker)
+        yield from _journals(world, at, worker, m, bounds)
 
 
-def _journals(world: World, at: int, worker: Worker) -> Iterator[Step]:
+def _journals(world: World, at: int, worker: Worker, m: Mechanisms, bounds: Bounds) -> Iterator[Step]:
     """What waits goes out, with the lane's next claim or without it; a batch whose fate is unknown goes out again."""
     memory, name = worker.memory, NAMES[at]
+    choices = []
     if memory.batch:
-        yield _send(world, at, memory, f"{name} journals again: {_told(memory.batch)}")
-        return
-    if memory.pending:
-        yield _send(
-            world, at, memory._replace(batch=memory.pending, pending=()), f"{name} journals {_told(memory.pending)}"
-        )
-    if worker.owns and worker.trusts and memory.queue and memory.flight is None:
-        event, token = memory.queue[0], _fresh(world, at)
-        batch = (*memory.pending, Item(event, token))
-        begun = memory._replace(
-            queue=memory.queue[1:], flight=Flight(event, token, "claiming"), pending=(), batch=batch
-        )
-        yield _send(world, at, begun, f"{name} journals {_told(batch)}")
+        choices = [(f"{name} journals again:", memory)]
+    else:
+        if memory.pending:
+            choices = [(f"{name} journals", memory._replace(batch=memory.pending, pending=()))]
+        if worker.owns and worker.trusts and memory.queue and memory.flight is None:
+            event, token = memory.queue[0], _fresh(world, at)
+            batch = (*memory.pending, Item(event, token))
+            flight = Flight(event, token, "claiming")
+            choices += [
+                (f"{name} journals", memory._replace(queue=memory.queue[1:], flight=flight, pending=(), batch=batch))
+            ]
+    for label, after in choices:
+        transaction = Transaction("journal", (at, worker.tenure), batch=after.batch)
+        submitted = put(world, at, worker._replace(memory=after))
+        yield _send(submitted, transaction, f"{label} {_told(after.batch)}", m, bounds)
 
 
-def _send(world: World, at: int, memory: Memory, label: str) -> Step:
-    worker = world.workers[at]
-    sent = Transaction("journal", (at, worker.tenure), batch=memory.batch)
-    after = put(world, at, worker._replace(memory=memory))
-    return Step(label, after._replace(transactions=ordered(*after.transactions, sent)))
+def _send(world: World, transaction: Transaction, label: str, m: Mechanisms, bounds: Bounds) -> Step:
+    """A statement is on its way. After the last fault nothing can come between a healthy worker's and its commit."""
+    if 0 < bounds.faults == world.faults and world.workers[transaction.tenure[0]].is_healthy:
+        after, broken = commit(world, transaction._replace(stage="held"), m)
+        return Step(f"{label}, committed", after, broken)
+    return Step(label, world._replace(transactions=ordered(*world.transactions, transaction)))
 
 
 def _attempt(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[Step]:
@@ -209,7 +215,7 @@ def _attempt(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[S
                 f"{name} takes the answer of event {flight.event}", _land(world, at, flight, RESULTS[flight.phase])
             )
         case "foreign" if not m.budget_wait or _budget_passed(world, flight.token):
-            lost = Item(flight.event, flight.token, "lost", flight.number, flight.failures)
+            lost = Item(flight.event, flight.token, "lost", flight.failures)
             memory = memory._replace(flight=flight._replace(phase="written off"), pending=(*memory.pending, lost))
             yield Step(f"{name} writes event {flight.event} off", put(world, at, worker._replace(memory=memory)))
 
@@ -244,16 +250,9 @@ def _land(world: World, at: int, flight: Flight, result: str) -> World:
     queue = memory.queue
     if result in ("queued", "withdrawn"):
         queue = tuple(sorted((*queue, flight.event)))
-    outcome = Item(flight.event, flight.token, result, flight.number, failures)
+    outcome = Item(flight.event, flight.token, result, failures)
     memory = memory._replace(queue=queue, flight=None, unsaved=flight.event, pending=(*memory.pending, outcome))
     return put(world, at, worker._replace(memory=memory))
-
-
-def _end_tenure(world: World, at: int) -> World:
-    """All of it is given up, its connections and exchanges with it."""
-    worker = world.workers[at]
-    fresh = Worker(mode=worker.mode, tenure=worker.tenure + 1, lease="none", trusts=False)
-    return _hung_up(put(world, at, fresh), at, worker.tenure)
 
 
 def _budget_passed(world: World, token: Token) -> bool:
@@ -269,7 +268,7 @@ def _budget_passed(world: World, token: Token) -> bool:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-def _time(world: World, at: int) -> Iterator[Step]:
+def _time(world: World, at: int, bounds: Bounds) -> Iterator[Step]:
     """A lease and a start grace end. Nobody's clock runs ahead: an owner sees its lease end before the database does."""
     worker, name = world.workers[at], NAMES[at]
     if worker.trusts and worker.mode != "up":
@@ -278,7 +277,10 @@ def _time(world: World, at: int) -> Iterator[Step]:
         yield Step(f"{name}'s lease ends by the database's clock", put(world, at, worker._replace(lease="late")))
     flight = worker.memory.flight
     if flight and not flight.over and _is_waiting(worker, flight):
-        yield Step(f"the start grace of {name}'s claim passes", fly(world, at, flight._replace(over=True)))
+        slow = world.slow + worker.is_healthy
+        if slow <= bounds.slow:
+            after = fly(world, at, flight._replace(over=True))._replace(slow=slow)
+            yield Step(f"the start grace of {name}'s claim passes", after)
 
 
 def _is_waiting(worker: Worker, flight: Flight) -> bool:
@@ -289,17 +291,19 @@ def _is_waiting(worker: Worker, flight: Flight) -> bool:
 # --- the destination -------------------------------------------------------------------------------------------------
 
 
-def _destination(world: World, request: Request) -> Iterator[Step]:
+def _destination(world: World, request: Request, bounds: Bounds) -> Iterator[Step]:
     at, event = request.token[0][0], request.event
     closed = world._replace(requests=without(world.requests, request))
     heard = tuple(e for e in world.acknowledged if e != event)
     told = closed._replace(acknowledged=tuple(sorted((*heard, event))))
     failed = closed._replace(acknowledged=heard)
     yield Step(f"the destination answers 200 to event {event}", _answered(told, at, request, "acknowledged"))
-    yield Step(f"the destination answers 500 to event {event}", _answered(failed, at, request, "failed"))
-    if world.workers[at].mode != "paused":
-        yield Step(f"the request of event {event} times out", _answered(failed, at, request, "failed"))
-    elif not request.over:
+    paused = world.workers[at].mode == "paused"
+    if event <= bounds.moody:
+        yield Step(f"the destination answers 500 to event {event}", _answered(failed, at, request, "failed"))
+        if not paused:
+            yield Step(f"the request of event {event} times out", _answered(failed, at, request, "failed"))
+    if paused and not request.over:
         over = ordered(*closed.requests, request._replace(over=True))
         yield Step(f"the timeout of event {event}'s request passes unseen", closed._replace(requests=over))
 
@@ -381,7 +385,7 @@ def _read(world: World, memory: Memory) -> Memory:
         if event <= memory.tail or event == memory.unsaved or (flight and flight.event == event):
             continue
         if row.state == "delivering":
-            flight = Flight(event, _token(row), "foreign", row.number, row.failures)
+            flight = Flight(event, _token(row), "foreign", row.failures)
         elif row.state == "queued":
             queue.add(event)
     return memory._replace(queue=tuple(sorted(queue)), tail=len(world.rows), behind=False, flight=flight)

@@ -40,17 +40,18 @@ class Bounds:
     """How much may happen in one history."""
 
     events: int = 2
+    moody: int = 1  # the destination may fail so many of them
+    slow: int = 1  # start graces that a healthy worker misses
     faults: int = 1
     replays: int = 1
     hand_overs: int = 1
 
 
 class Row(NamedTuple):
-    """A delivery in the table. `number` is the last one given out."""
+    """A delivery in the table."""
 
     state: Literal["queued", "delivering", "delivered", "parked"] = "queued"
-    token: Token | None = None
-    number: int = 0
+    token: Token | None = None  # of the attempt in flight, else of the last one
     failures: int = 0
 
 
@@ -60,7 +61,6 @@ class Item(NamedTuple):
     event: int
     token: Token
     result: str = ""  # delivered, queued, parked, withdrawn, lost
-    number: int = 0
     failures: int = 0
 
 
@@ -73,7 +73,6 @@ class Flight(NamedTuple):
     event: int
     token: Token
     phase: str
-    number: int = 0
     failures: int = 0
     over: bool = False  # its start grace has passed
     frozen: bool = False  # its worker stood still between the check and the write
@@ -101,8 +100,15 @@ class Worker(NamedTuple):
     trusts: bool = True
     owns: bool = False  # by what it was told
     giving: bool = False  # its shard is about to be given back
-    lost: bool = False  # it was told that its lease is lost
     memory: Memory = Memory()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Up, and its lease in force."""
+        return self.mode == "up" and self.trusts and self.lease == "live"
+
+
+GONE = Worker("dead", lease="fenced", trusts=False)
 
 
 class Transaction(NamedTuple):
@@ -131,7 +137,7 @@ class World(NamedTuple):
     log: int = 0
     cursor: int = 0
     rows: tuple[Row, ...] = ()
-    records: tuple[tuple[int, int], ...] = ()  # attempts on record: (event, number)
+    records: tuple[Token, ...] = ()  # attempts on record
     shard: Tenure | None = (0, 0)
     nudged: bool = False
     workers: tuple[Worker, ...] = ()
@@ -141,6 +147,7 @@ class World(NamedTuple):
     acknowledged: tuple[int, ...] = ()
     duplicates: int = 0
     faults: int = 0
+    slow: int = 0
     replays: int = 0
     hand_overs: int = 0
 
@@ -148,6 +155,31 @@ class World(NamedTuple):
 def beginning() -> World:
     """Two workers, the first of which owns the only shard; an empty log."""
     return World(workers=(Worker(owns=True, memory=Memory(tail=0, behind=False)), Worker()))
+
+
+def tidy(world: World, m: Mechanisms) -> World:
+    """The same world without what nothing can depend on any more, so that fewer have to be looked at."""
+    named = {item.token for t in world.transactions for item in t.batch}
+    named |= {item.token for w in world.workers for item in (*w.memory.batch, *w.memory.pending)}
+    rows = tuple(
+        Row(
+            row.state,
+            row.token if row.state == "delivering" or row.token in named else None,
+            0 if row.state in ("delivered", "parked") else row.failures,
+        )
+        for row in world.rows
+    )
+    workers = tuple(_tidy(w) if w.lease == "fenced" and m.fence else w for w in world.workers)
+    records = tuple(token for token in world.records if token in named)
+    return world._replace(rows=rows, workers=workers, records=records)
+
+
+def _tidy(worker: Worker) -> Worker:
+    """What a fenced worker sends to the database is refused: only a request that it may write or has written counts."""
+    flight = worker.memory.flight
+    if flight is None or flight.phase not in ("begun", "checked", "written"):
+        return GONE
+    return worker._replace(memory=Memory(flight=flight))
 
 
 def put(world: World, at: int, worker: Worker) -> World:

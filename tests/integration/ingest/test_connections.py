@@ -1,6 +1,7 @@
 """The public edge on real sockets: hostile framing, slow senders, limits, and the end of a process."""
 
 import asyncio
+import functools
 import json
 import os
 import socket
@@ -17,13 +18,15 @@ from domain.verification import schemes
 from ingest.app import Edge
 from ingest.health import Health, health_app
 from ingest.limits import Limits
-from ingest.metrics import IngestMetrics
-from ingest.server import serve
+from ingest.metrics import NOBODY, IngestMetrics
+from ingest.serving import serve
 from storage.log import Answer, Arrival
 from tests.edge_stand import ACME, RECEIVED_AT, FakeConfiguration, FakeLog
 from tests.raw_http import ask, chunked, exchange, head, post, read_answer
 
-LIMITS = Limits(head_seconds=1.5, body_seconds=2.0, body_rate=1000, keep_alive_seconds=5, drain_seconds=4)
+LIMITS = Limits(
+    head_seconds=1.5, body_rate=1000, patience_seconds=2.0, answer_seconds=1.0, keep_alive_seconds=5, drain_seconds=4
+)
 
 UNCLEAR = [
     head("/in/acme", "content-length: 3", "transfer-encoding: chunked") + b"3\r\nabc\r\n0\r\n\r\n",
@@ -32,6 +35,7 @@ UNCLEAR = [
     head("/in/acme", "content-length: -3") + b"abc",
     head("/in/acme", "content-length: +3") + b"abc",
     head("/in/acme", "content-length: 99999999999999999999999") + b"abc",
+    head("/in/acme", "content-length: " + "0" * 5000 + "3") + b"abc",
     head("/in/acme", "content-length : 3") + b"abc",
     head("/in/acme", "transfer-encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n",
     head("/in/acme", "transfer-encoding: xchunked") + b"3\r\nabc\r\n0\r\n\r\n",
@@ -68,10 +72,13 @@ class Stand:
             replace(ACME, max_body=100_000), replace(ACME, id=2, name="big", max_body=5 << 20)
         )
         rest = health_app(lambda: Health(storing=True))
-        self.edge = Edge(self.log, configuration, schemes(), self.metrics, rest, limits)
+        self.edge = Edge(
+            self.log, configuration, schemes(), self.metrics, rest, limits, stopping=self.stop.is_set
+        )  # fmt: skip
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.socket.getsockname()[1]
-        self.serving = asyncio.create_task(serve(self.edge, [self.socket], limits, self.metrics, self.stop))
+        refused = functools.partial(self.metrics.refuse, NOBODY)
+        self.serving = asyncio.create_task(serve(self.edge, [self.socket], limits, self.stop, refused))
 
     def counted(self, reason: str, partner: str = "") -> float:
         labels = {"partner": partner, "reason": reason}
@@ -308,20 +315,104 @@ async def test_a_slow_sender_above_the_least_rate_is_heard_out(stand: Stand) -> 
     assert answer.status == 202
 
 
+@pytest.mark.parametrize("framing", ["content-length: 99000", "transfer-encoding: chunked"])
+async def test_an_early_burst_buys_no_long_silence(stand: Stand, framing: str) -> None:
+    burst = b"x" * 98_000 if "length" in framing else chunked(b"x" * 98_000, end=False)
+    began = time.monotonic()
+
+    answer = await ask(stand.port, head("/in/acme", framing), burst, 20.0)
+
+    is_problem(answer, 408, "too_slow")
+    assert time.monotonic() - began < 5
+
+
+async def test_silent_uploads_of_all_the_memory_there_is_keep_nobody_out() -> None:
+    stand = Stand(replace(LIMITS, body_bytes=1_000_000, patience_seconds=30))
+    silent = [
+        asyncio.create_task(ask(stand.port, head("/in/acme", "content-length: 99001"), b"x" * 99_000, 20.0, timeout=30))
+        for _ in range(10)
+    ]
+    async with asyncio.timeout(5):
+        while stand.edge.held_bytes < 990_000:
+            await asyncio.sleep(0.01)
+
+    answers = [await ask(stand.port, post(f"/in/{name}", b"y" * 90_000)) for name in ("big", "acme", "big", "acme")]
+
+    assert [answer.status for answer in answers] == [202] * 4
+    is_problem(await silent[0], 503, "overloaded")
+    assert stand.counted("overloaded", "acme") == 1
+    assert not silent[9].done()
+    for task in silent:
+        task.cancel()
+    await stand.close()
+    assert stand.edge.held_bytes == 0
+
+
 async def test_beyond_the_bound_of_connections_a_newcomer_is_told_so() -> None:
     stand = Stand(replace(LIMITS, connections=5))
-    held = [await asyncio.open_connection("127.0.0.1", stand.port) for _ in range(5)]
-    await asyncio.sleep(0.1)
+    uploads = [await asyncio.open_connection("127.0.0.1", stand.port) for _ in range(5)]
+
+    async def upload() -> None:
+        while True:
+            for _, writer in uploads:
+                writer.write(b"x" * 500)
+            await asyncio.sleep(0.2)
+
+    for _, writer in uploads:
+        writer.write(head("/in/big", "content-length: 4000000"))
+    uploading = asyncio.create_task(upload())
+    await asyncio.sleep(0.3)
 
     answer = await ask(stand.port, 0.5)
 
     is_problem(answer, 503, "overloaded")
     assert answer.headers["retry-after"] == "1"
-    for _, writer in held:
+    uploading.cancel()
+    for _, writer in uploads:
         writer.close()
     while (await ask(stand.port, post("/in/acme", b"{}"))).status != 202:
         await asyncio.sleep(0.05)
     await stand.close()
+
+
+async def test_the_longest_silent_sender_gives_its_place_to_a_newcomer() -> None:
+    stand = Stand(replace(LIMITS, connections=4, head_seconds=30, patience_seconds=30))
+    beginnings = [
+        b"", b"POST /in/acme HTTP/1.1\r\nhost: ", post("/in/acme", b"idle"), head("/in/acme", "content-length: 9") + b"x"
+    ]  # fmt: skip
+    silent = []
+    for sent in beginnings:
+        silent.append(await asyncio.open_connection("127.0.0.1", stand.port))
+        silent[-1][1].write(sent)
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(1)
+
+    answers = []
+    for _ in beginnings:
+        silent.append(await asyncio.open_connection("127.0.0.1", stand.port))
+        silent[-1][1].write(post("/in/acme", b"{}"))
+        answers.append(await read_answer(silent[-1][0]))
+
+    assert [answer.status for answer in answers] == [202] * 4
+    told = [await read_answer(reader) for reader, _ in silent[:4]]
+    assert [answer.status for answer in told] == [0, 503, 202, 503]
+    assert [answer.headers.get("retry-after") for answer in told] == [None, "1", None, "1"]
+    for _, writer in silent:
+        writer.close()
+    await stand.close()
+
+
+async def test_who_fetches_no_answers_is_cut_off(stand: Stand) -> None:
+    quiet = socket.socket()
+    quiet.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    quiet.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(quiet, ("127.0.0.1", stand.port))
+
+    async with asyncio.timeout(15):
+        with pytest.raises(OSError, match="reset|Broken pipe"):
+            while True:
+                await asyncio.get_running_loop().sock_sendall(quiet, head("/nowhere", method="GET") * 100)
+    quiet.close()
 
 
 async def test_a_stop_lets_uploads_end_and_tells_the_rest_503(stand: Stand) -> None:
@@ -346,6 +437,31 @@ async def test_a_stop_lets_uploads_end_and_tells_the_rest_503(stand: Stand) -> N
     idle_writer.close()
     with pytest.raises(OSError, match="refused"):
         await asyncio.open_connection("127.0.0.1", stand.port)
+
+
+async def test_until_the_drain_ends_newcomers_are_told_503(stand: Stand) -> None:
+    begun = asyncio.create_task(ask(stand.port, head("/in/acme", "content-length: 6"), b"abc", 1.2, b"def"))
+    idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    half_reader, half_writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    half_writer.write(b"POST /in/acme HTTP/1.1\r\n")
+    await asyncio.sleep(0.3)
+
+    stand.stop.set()
+    for _ in range(8):
+        answer = await ask(stand.port, post("/in/acme", b"late"))
+        is_problem(answer, 503, "stopping")
+        assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
+        await asyncio.sleep(0.05)
+    idle_writer.write(post("/in/acme", b"late"))
+    half_writer.write(b"host: x\r\ncontent-length: 4\r\n\r\nlate")
+
+    is_problem(await read_answer(idle_reader), 503, "stopping")
+    is_problem(await read_answer(half_reader), 503, "stopping")
+    assert (await begun).status == 202
+    await asyncio.wait_for(stand.serving, 2)
+    assert {arrival.body for arrival in stand.log.arrivals} == {b"abcdef"}
+    for writer in (idle_writer, half_writer):
+        writer.close()
 
 
 async def test_a_sender_that_leaves_before_the_answer_does_no_harm(
