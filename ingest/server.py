@@ -29,6 +29,7 @@ from storage.configuration import Configuration, Snapshot
 from storage.errors import StorageUnavailable
 from storage.hints import Announcer, Keys
 from storage.log import Log
+from storage.outage import Outage
 from storage.secrets import Vault
 
 PROBE_SECONDS = 1.0
@@ -67,16 +68,17 @@ class Ingest:
         self._logger = structlog.get_logger("ingest")
         self.metrics = IngestMetrics(config.registry)
         self.log = Log(config.database_url, announce=self._announce, on_batch=self.metrics.batch_size.observe)
-        self.configuration = Configuration(
-            config.database_url, Vault(config.master_keys), on_trouble=functools.partial(self._trouble, "configuration")
+        self._outage = Outage(
+            lambda text: self._logger.warning("ingest.trouble", what="configuration", problem=text),
+            lambda seconds: self._logger.info("ingest.trouble_over", what="configuration", seconds=round(seconds, 1)),
         )
+        self.configuration = Configuration(config.database_url, Vault(config.master_keys), outage=self._outage)
         self.edge = Edge(
             self.log, self.configuration, schemes(check_ed25519), self.metrics, health_app(self.health), config.limits,
             stopping=stop.is_set,
         )  # fmt: skip
         self._announcer: Announcer | None = None
         self._dropped = 0
-        self._told = ""
 
     def health(self) -> Health:
         """Whether this process can store events now."""
@@ -94,9 +96,10 @@ class Ingest:
         while True:
             try:
                 await self.configuration.start()
+                self._outage.passed("configuration")
                 break
             except StorageUnavailable as problem:
-                self._trouble("configuration", str(problem))
+                self._outage.met("configuration", problem)
                 await asyncio.sleep(PROBE_SECONDS / 2)
         snapshot = self.configuration.snapshot
         self._announcer = Announcer(self._config.redis_url, Keys(snapshot.incarnation))
@@ -141,11 +144,6 @@ class Ingest:
             self.metrics.show_queue("stream", self._announcer.depth, len(snapshot.partners_by_id))
             self.metrics.hints_dropped.inc(self._announcer.dropped - self._dropped)
             self._dropped = self._announcer.dropped
-
-    def _trouble(self, what: str, text: str) -> None:
-        if text != self._told:
-            self._told = text
-            self._logger.warning("ingest.trouble", what=what, problem=text)
 
 
 async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:

@@ -68,6 +68,8 @@ class _Server(uvicorn.Server):
                 while begun & self.server_state.connections:
                     await asyncio.sleep(0.05)
         await super().shutdown(sockets)
+        for connection in self._connections():
+            connection.transport.abort()  # or one whose sender fetches no answer would hold up the process for ever
 
     async def sweep(self) -> None:
         """Ends what takes too long, once a second; until cancelled."""

@@ -216,7 +216,7 @@ class Supervisor:
 
 def collide(one: Bind, other: Bind) -> bool:
     """Whether the second could not be had after the first."""
-    everywhere = {"0.0.0.0", "::"}  # noqa: S104 - looked for, not bound
+    everywhere = {"0.0.0.0", "::"}
     return one.port == other.port != 0 and (one.host == other.host or bool({one.host, other.host} & everywhere))
 
 

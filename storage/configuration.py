@@ -14,6 +14,7 @@ from domain.destinations import Destination
 from domain.partners import Partner
 from storage.database import Connection
 from storage.ending import end
+from storage.outage import Outage
 from storage.secrets import DESTINATION_SECRET, DESTINATION_URL, PARTNER_SECRET, Vault
 
 POLL_SECONDS = 0.5  # an edit is effective everywhere within 2 s
@@ -68,10 +69,10 @@ class Configuration:
         vault: Vault,
         *,
         on_change: Callable[[Snapshot], None] = lambda snapshot: None,
-        on_trouble: Callable[[str], None] = lambda text: None,
+        outage: Outage | None = None,
     ) -> None:
         self._connection = Connection(database_url, "hookyard configuration")
-        self._vault, self._on_change, self._on_trouble = vault, on_change, on_trouble
+        self._vault, self._on_change, self._outage = vault, on_change, outage or Outage()
         self._expiry: datetime | None = None
         self._task: asyncio.Task[None] | None = None
         self.snapshot = EMPTY
@@ -114,16 +115,13 @@ class Configuration:
         self._on_change(self.snapshot)
 
     async def _poll(self) -> None:
-        trouble = ""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
                 await self.refresh()
-                trouble = ""
+                self._outage.passed("configuration")
             except Exception as problem:  # noqa: BLE001 - the poll must outlive whatever it meets
-                if str(problem) != trouble:  # once per outage, not twice a second
-                    trouble = str(problem)
-                    self._on_trouble(trouble)
+                self._outage.met("configuration", problem)
 
     def _partner(self, row: Sequence[Any]) -> tuple[Partner, bool]:
         *fields, removed, sealed = row

@@ -35,6 +35,7 @@ DURATIONS = {  # what is allowed; the lower ends leave room for tests
     "breaker_reset": (10 * MS, DAY),
 }
 COUNTS = {"concurrency": range(1, 10_001), "max_attempts": range(1, 10_001), "breaker_failures": range(1, 1_001)}
+RETRY_BASE, RETRY_CAP = timedelta(seconds=5), timedelta(hours=6)  # the schema's defaults
 RETRY_FACTOR = (1.0, 100.0)
 MAX_RATE = 100_000.0  # attempts per second
 MAX_HEADERS = 50
@@ -51,6 +52,7 @@ END_SUBSCRIPTIONS = sa.text("""
 UPDATE subscriptions s SET until_seq = h.last_seq + 1 FROM partner_heads h
 WHERE s.destination_id = :id AND s.until_seq IS NULL AND h.partner_id = s.partner_id
 """)
+RETRY_WAITS = sa.text("SELECT retry_base_ms AS base, retry_cap_ms AS cap FROM destinations WHERE id = :id")
 LOCK_GATE = sa.text("SELECT FROM gates WHERE destination_id = :id FOR NO KEY UPDATE")
 LOCK_LANES = sa.text("SELECT FROM lanes WHERE destination_id = :id ORDER BY partner_id FOR NO KEY UPDATE")
 REST_LANES = sa.text("UPDATE lanes SET active = false WHERE destination_id = :id")
@@ -156,16 +158,19 @@ def add(
 ) -> str | None:
     """A new destination; its secret, if it was made here. Raises: Invalid, Conflict."""
     check(name, options)
+    _check_waits(options.get("retry_base"), options.get("retry_cap", RETRY_CAP))
     made = None if secret is not None else secret_of(randomness.token_bytes(SECRET_BYTES))
     sealed = _sealed_secret(vault, secret or made or "")
     values = {"sealed_headers": vault.seal_headers([])} | _columns(vault, options)
+    if "retry_base" not in options and "retry_cap" in options:
+        values["retry_base_ms"] = min(RETRY_BASE, options["retry_cap"]) // MS
     query = pg.insert(destinations).values(name=name, **values).on_conflict_do_nothing().returning(destinations.c.id)
     identity = connection.execute(query).scalar_one_or_none()
     if identity is None:
         raise Conflict(f"there is a destination {name!r} already")
     connection.execute(gates.insert().values(destination_id=identity))
     connection.execute(destination_secrets.insert().values(destination_id=identity, sealed=sealed))
-    audit.record(connection, actor, "destination add", name, _told(options))
+    audit.record(connection, actor, "destination add", name, _told(vault, options))
     return made
 
 
@@ -174,10 +179,13 @@ def edit(connection: sa.Connection, vault: Vault, name: str, options: Options, *
     check(name, options)
     found = find(connection, name, lock=True)
     if options:
+        if "retry_base" in options or "retry_cap" in options:
+            kept = connection.execute(RETRY_WAITS, {"id": found.id}).one()
+            _check_waits(options.get("retry_base", kept.base * MS), options.get("retry_cap", kept.cap * MS))
         query = destinations.update().where(destinations.c.id == found.id)
         connection.execute(query.values(**_columns(vault, options)))
         connection.execute(NUDGE, {"id": found.id})
-    audit.record(connection, actor, "destination edit", name, _told(options))
+    audit.record(connection, actor, "destination edit", name, _told(vault, options))
 
 
 def pause(connection: sa.Connection, name: str, *, actor: str) -> bool:
@@ -319,6 +327,11 @@ def check(name: str, options: Options) -> None:
             raise Invalid(f"park on {status}: statuses that are no success (100 to 999 without 200 to 299) are allowed")
 
 
+def _check_waits(base: timedelta | None, cap: timedelta) -> None:
+    if base is not None and base > cap:
+        raise Invalid(f"retry base {format_duration(base)}: at most the retry cap ({format_duration(cap)}) is allowed")
+
+
 def _check_between(field: str, value: Any, least: Any, most: Any, show: Any) -> None:
     if value is not None and not least <= value <= most:
         raise Invalid(f"{field.replace('_', ' ')} {show(value)}: {show(least)} to {show(most)} are allowed")
@@ -367,12 +380,18 @@ def _seen(row: sa.Row[Any], vault: Vault) -> Destination:
     return Destination(url=url, header_names=names, **durations, **same)
 
 
-def _told(options: Options) -> dict[str, Any]:
+def told_url(vault: Vault, url: str) -> str:
+    """The host of a URL, and what tells it from others there: path, query and credentials may hold secrets."""
+    shown = redact(url)
+    return shown if shown == url else f"{shown} #{vault.mark(url)}"
+
+
+def _told(vault: Vault, options: Options) -> dict[str, Any]:
     """The options as people write them and the audit may keep them: of a URL the host, of headers the names."""
     told: dict[str, Any] = {}
     for field, value in options.items():
         if field == "url":
-            told["url"] = redact(options["url"])
+            told["url"] = told_url(vault, options["url"])
         elif field == "headers":
             told["headers"] = [header.partition(":")[0] for header in options["headers"]]
         elif field == "rate":

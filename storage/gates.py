@@ -34,7 +34,7 @@ GROUP BY l.destination_id HAVING count(DISTINCT s.owner) > 1
 
 
 async def read(connection: Connection, also: Collection[int]) -> list[GateRow]:
-    """The breakers of living destinations that are not closed, and those of the destinations named, whatever they are."""
+    """The breakers of living destinations that are not closed, and those of the ones named, whatever they are."""
     rows = await connection.fetch(READ, (list(also),))
     return [
         (d, breaker, opened, token, expires, closed, version)

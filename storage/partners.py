@@ -171,7 +171,7 @@ def edit(
 ) -> tuple[Partner, str | None]:
     """The given options are changed, nothing else. Another scheme ends the secrets of the old one at once.
 
-    The second value is a secret made for a new scheme. Raises: NotFound, Invalid.
+    The second value is a secret made for a new scheme. Raises: NotFound, Invalid, Conflict.
     """
     before = find(connection, name, lock=True)
     check(name, options)
@@ -182,7 +182,7 @@ def edit(
         connection.execute(EXPIRE, {"id": before.id, "overlap": timedelta(0)})
         _store_secrets(connection, vault, before.id, given)
     elif secrets:
-        raise Invalid(f"the secret of a partner changes by `hookyard partner rotate-secret {name}`")
+        raise Conflict(f"the secret of a partner changes by `hookyard partner rotate-secret {name}`")
     if options:
         connection.execute(partners.update().where(partners.c.id == before.id).values(**options))
     audit.record(connection, actor, "partner edit", name, _told(options))
@@ -208,7 +208,7 @@ def rotate_secret(
     """
     partner = find(connection, name, lock=True)
     if not find_scheme(partner.verify).needs_secret:
-        raise Invalid(f"partner {name!r} has no secret: --verify {partner.verify} needs none")
+        raise Conflict(f"partner {name!r} has no secret: --verify {partner.verify} needs none")
     given, made = _secrets_for(partner.verify, [] if secret is None else [secret])
     connection.execute(EXPIRE, {"id": partner.id, "overlap": overlap})
     if len(connection.execute(VALID_SECRETS, {"id": partner.id}).all()) >= MAX_SECRETS:
@@ -326,7 +326,7 @@ def _store_secrets(connection: sa.Connection, vault: Vault | None, identity: int
     if not secrets:
         return
     if vault is None:
-        raise Invalid("a secret cannot be stored without HOOKYARD_MASTER_KEY")
+        raise Conflict("a secret cannot be stored without HOOKYARD_MASTER_KEY")
     for secret in reversed(secrets):  # the newest gets the highest id
         row = {"partner_id": identity, "sealed": vault.seal_text(secret, PARTNER_SECRET)}
         connection.execute(partner_secrets.insert().values(**row))

@@ -8,6 +8,7 @@ The cryptography is loaded by who has a vault: most commands of the command line
 """
 
 import hashlib
+import hmac
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,7 @@ def fingerprint(key: bytes) -> bytes:
 class Vault:
     """Seals with the first key, opens with all."""
 
-    __slots__ = ("_first", "_keys")
+    __slots__ = ("_first", "_keys", "_marker")
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         """Raises: ValueError when there is no key or one is not 32 bytes."""
@@ -52,11 +53,16 @@ class Vault:
 
         self._keys = {fingerprint(key): AESGCM(key) for key in keys}
         self._first = fingerprint(keys[0])
+        self._marker = hmac.digest(keys[0], b"hookyard marks", "sha256")
 
     @property
     def first(self) -> str:
         """The fingerprint of the key that seals, in hexadecimal digits."""
         return self._first.hex()
+
+    def mark(self, text: str) -> str:
+        """Eight digits that tell a text from others and nothing about it: without the key no guess can be tried."""
+        return hmac.digest(self._marker, text.encode(), "sha256")[:4].hex()
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
         """The plain bytes, sealed for this context. Twice the same is sealed differently."""

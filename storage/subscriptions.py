@@ -100,7 +100,7 @@ def subscribe(
         raise Invalid(str(problem)) from problem
     sender, target = partners.find(connection, partner), destinations.find(connection, destination).id
     if ordering == "key" and sender.order_key == "none":
-        raise Invalid(
+        raise Conflict(
             f"partner {partner} has no order key: give it one with `partner edit {partner} --order-key SOURCE`"
         )
     source = sender.id

@@ -70,7 +70,7 @@ class Hand:
         self.sql("UPDATE shards SET owner = CAST(:t AS uuid)")
         self.sql(
             "SELECT count(*) FROM dispatch(CAST(:t AS uuid), ARRAY(SELECT id FROM partners),"
-            " ARRAY(SELECT false FROM partners), 10000)"
+            " ARRAY(SELECT false FROM partners), 10000, 0)"
         )
 
     def posted(self, n: int = 1, partner: str = "shop", **event: str) -> list[str]:

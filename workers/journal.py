@@ -15,6 +15,7 @@ from storage.database import Connection
 from storage.errors import StorageUnavailable
 from storage.groupcommit import GroupCommit
 from storage.lanes import Begun, Claim, Outcome, Saved, save
+from storage.outage import Outage
 
 MAX_BATCH = 256
 CAPACITY = 40_000  # twice the largest pool: each attempt has at most one outcome and one claim here
@@ -44,9 +45,9 @@ class Journal:
         token: UUID,
         *,
         on_batch: Callable[[int], None] = lambda n: None,
-        on_trouble: Callable[[str], None] = lambda text: None,
+        outage: Outage | None = None,
     ) -> None:
-        self._connection, self._token, self._on_trouble = connection, token, on_trouble
+        self._connection, self._token, self._outage = connection, token, outage or Outage()
         self._abandoned = False
         self._group: GroupCommit[Item, Saved | Begun] = GroupCommit(
             self._commit, max_batch=MAX_BATCH, capacity=CAPACITY, on_batch=on_batch
@@ -69,6 +70,7 @@ class Journal:
         """What is not known to be saved is given up: a successor will see what became of it."""
         self._abandoned = True
         self._group.abandon()
+        self._outage.passed("journal")
 
     async def _commit(self, batch: Sequence[Item]) -> list[Saved | Begun]:
         now = boot_seconds()
@@ -79,6 +81,7 @@ class Journal:
         saved: list[Saved]
         begun: list[Begun]
         saved, begun = await self._until_known()(save, self._connection, self._token, outcomes, claims)
+        self._outage.passed("journal")
         fates: dict[type, Iterator[Saved | Begun]] = {Outcome: iter(saved), Claim: iter(begun)}
         return [next(fates[type(item.transition)]) for item in batch]
 
@@ -93,4 +96,4 @@ class Journal:
 
     def _say(self, state: RetryCallState) -> None:
         if state.attempt_number == 1 and state.outcome is not None:
-            self._on_trouble(str(state.outcome.exception()))
+            self._outage.met("journal", state.outcome.exception() or RuntimeError())

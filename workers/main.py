@@ -13,6 +13,7 @@ from delivery.client import Client
 from storage.configuration import Configuration
 from storage.errors import LeaseLost, StorageUnavailable
 from storage.hints import Keys, Listener
+from storage.outage import Outage
 from storage.secrets import Vault
 from workers.metrics import Metrics
 from workers.tenure import Means, Tenure
@@ -52,11 +53,15 @@ class Worker:
         self.metrics = Metrics(registry)
         self._withheld, self._suspend = withheld, suspend
         self._tenure: Tenure | None = None
+        self._outage = Outage(
+            lambda text: self._log.warning("worker.trouble", problem=text),
+            lambda seconds: self._log.info("worker.trouble_over", seconds=round(seconds, 1)),
+        )
         self._configuration = Configuration(
             config.database_url,
             Vault(config.master_keys),
             on_change=lambda snapshot: self._tenure.configuration_changed() if self._tenure else None,
-            on_trouble=lambda text: self._log.warning("configuration.trouble", problem=text),
+            outage=self._outage,
         )
 
     @property
@@ -103,6 +108,7 @@ class Worker:
                 self.metrics,
                 self._withheld,
                 lambda destination_id, why: asyncio.to_thread(self._suspend, destination_id, why),
+                self._outage,
                 self._log,
             )
         )
@@ -111,22 +117,20 @@ class Worker:
         except LeaseLost as problem:
             self._log.warning("owner.lease_lost", problem=str(problem))
         except StorageUnavailable as problem:
-            self._log.warning("worker.trouble", problem=str(problem))
+            self._outage.met("lease", problem)  # until the next tenure has one
         except Exception:  # noqa: BLE001 - a defect ends a tenure, not the process
             self._log.exception("worker.defect")
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _configured(self, stop: asyncio.Event) -> bool:
         """The configuration is loaded, however long the database takes; False: stopped before."""
-        told = ""
         while not stop.is_set():
             try:
                 await self._configuration.start()
+                self._outage.passed("configuration")
                 return True
             except StorageUnavailable as problem:
-                if str(problem) != told:
-                    told = str(problem)
-                    self._log.warning("worker.waits", problem=told)
+                self._outage.met("configuration", problem)
                 await asyncio.sleep(AGAIN_SECONDS)
         return False
 

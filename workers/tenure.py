@@ -27,6 +27,7 @@ from storage.ending import end
 from storage.errors import LeaseLost, StorageUnavailable
 from storage.hints import Listener
 from storage.lanes import Open
+from storage.outage import Outage
 from workers.attempts import Attempts
 from workers.feed import ENTRIES, Feed
 from workers.gates import Gates
@@ -60,6 +61,7 @@ class Means:
     metrics: Metrics
     withheld: Callable[[str, dict[str, str]], frozenset[bytes]]
     suspend: Callable[[int, str], Awaitable[None]]  # a destination, and why
+    outage: Outage
     log: Any
 
 
@@ -87,7 +89,7 @@ class Tenure:
     def _wire(self) -> None:
         means = self._means
         self.pool = Pool(means.pool_size)
-        self.journal = Journal(self._writes, self.token, on_batch=means.metrics.batch, on_trouble=self._trouble)
+        self.journal = Journal(self._writes, self.token, on_batch=means.metrics.batch, outage=means.outage)
         self.feed = Feed(self._reads, self.token, self._shard_of, self._ready, self._foreign)
         self.attempts = Attempts(
             client=means.client,
@@ -168,11 +170,14 @@ class Tenure:
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         """Again and again; an absent database is waited for."""
+        task = asyncio.current_task()
+        name = task.get_name() if task is not None else ""
         while True:
             try:
                 await work()
+                self._means.outage.passed(name)
             except StorageUnavailable as problem:
-                self._trouble(str(problem))
+                self._means.outage.met(name, problem)
             await asyncio.sleep(seconds)
 
     # --- the lease ------------------------------------------------------------------------------------
@@ -283,8 +288,9 @@ class Tenure:
     async def _suspend_now(self, destination_id: int, why: str) -> None:
         try:
             await self._means.suspend(destination_id, why)
+            self._means.outage.passed("suspension")
         except StorageUnavailable as problem:
-            self._trouble(str(problem))
+            self._means.outage.met("suspension", problem)
         finally:
             self._suspending.discard(destination_id)
 
@@ -343,9 +349,6 @@ class Tenure:
 
     def _foreign(self, lane: Lane, row: Open) -> None:
         self.attempts.rescue(lane, row)
-
-    def _trouble(self, text: str) -> None:
-        self._means.log.warning("worker.trouble", problem=text)
 
     def _on_crash(self, problem: BaseException) -> None:
         if self._crash is None or isinstance(self._crash, LeaseLost):

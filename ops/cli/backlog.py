@@ -13,9 +13,9 @@ from ops.cli.output import age, instant, print_json, print_table
 from ops.cli.session import session
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
     from datetime import datetime
+
+    import sqlalchemy as sa
 
     from storage.backlog import Backlog, Lane
 

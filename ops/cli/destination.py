@@ -133,18 +133,21 @@ def add(
 
 @app.command("list", short_help="List the destinations.")
 def list_(json: Json = False) -> None:
-    """List the destinations. Of URLs that hold more than a host only the host is shown."""
-    from domain.urls import redact
+    """List the destinations. Of a URL only the host is shown, and eight digits that tell it from others; show has it.
+
+    Path and query may hold secrets.
+    """
     from storage import destinations
 
     with session() as now, now.store.begin() as connection:
         found = destinations.listed(connection, now.vault)
+        urls = [destinations.told_url(now.vault, destination.url) for destination in found]
     if json:
-        print_json([document(destination) | {"url": redact(destination.url)} for destination in found])
+        print_json([document(d) | {"url": url} for d, url in zip(found, urls, strict=True)])
         return
-    rows = [(d.name, d.state, d.breaker, d.in_flight, redact(d.url)) for d in found]
+    rows = [(d.name, d.state, d.breaker, d.in_flight, url) for d, url in zip(found, urls, strict=True)]
     columns = ("NAME", "STATE", "BREAKER", "IN FLIGHT", "URL")
-    print_table(columns, rows, "no destinations: hookyard destination add NAME URL")
+    print_table(columns, rows, "no destinations: hookyard destination add NAME URL", spare=("IN FLIGHT", "BREAKER"))
 
 
 @app.command("show", short_help="Show a destination: URL, policy, breaker.")

@@ -10,7 +10,9 @@ import sys
 import traceback
 
 import typer
+from pydantic import ValidationError
 
+from domain.values import shown
 from ops.cli import ROLES
 from ops.cli.send import NotAccepted
 from ops.processes import CannotStart
@@ -21,7 +23,6 @@ from storage.secrets import CannotOpen
 TOLD = (BadData, CannotOpen, CannotStart, Conflict, NotAccepted, NotFound, StorageUnavailable, WrongSetting)
 WRONG_USAGE = 2
 NUMBER = re.compile(r"Input should be a valid (integer|number).*", re.DOTALL)  # pydantic's words, by way of typer
-NUMBERS = {"integer": "a whole number is allowed", "number": "a number is allowed, as in 3 or 0.5"}
 
 
 def tell(problem: Exception, command: str) -> int:
@@ -62,7 +63,7 @@ def verdict(problem: Exception) -> tuple[str, int] | None:
 
 def _usage(problem: typer.TyperException) -> str:
     """One line that names the command and where its usage is told; the help itself where nothing was given."""
-    text = NUMBER.sub(_number, problem.format_message().removeprefix("Invalid value: "))
+    text = _in_our_words(problem).removeprefix("Invalid value: ")
     context = getattr(problem, "ctx", None)
     if text.startswith("Usage:"):
         return text
@@ -72,8 +73,14 @@ def _usage(problem: typer.TyperException) -> str:
     return f"{command}: {reason} (see {command} --help)"
 
 
-def _number(told: re.Match[str]) -> str:
-    return NUMBERS[told[1]]
+def _in_our_words(problem: typer.TyperException) -> str:
+    """The message; of a text that is no number it says which text."""
+    text = problem.format_message()
+    told = NUMBER.search(text)
+    if told is None or not isinstance(problem.__cause__, ValidationError):
+        return text
+    given = shown(str(problem.__cause__.errors()[0]["input"]))
+    return f"{text[: told.start()]}{given} is no {'whole number' if told[1] == 'integer' else 'number'}"
 
 
 def _settings() -> Settings | None:

@@ -32,17 +32,19 @@ TABLES = (
 
 
 def killed(role: str) -> Fault:
-    """One of the role's processes, by SIGKILL; the supervisor starts another."""
+    """One of the role's processes (now and then both), by SIGKILL; the supervisor starts another."""
 
     async def strike(stage: Stage, dice: random.Random) -> None:
-        stage.send(await stage.process(role, dice.randrange(2)), signal.SIGKILL)
+        for pid in await _some(stage, role, dice):
+            stage.send(pid, signal.SIGKILL)
 
     return strike
 
 
 def told_to_end(role: str) -> Fault:
     async def strike(stage: Stage, dice: random.Random) -> None:
-        stage.send(await stage.process(role, dice.randrange(2)), signal.SIGTERM)
+        for pid in await _some(stage, role, dice):
+            stage.send(pid, signal.SIGTERM)
 
     return strike
 
@@ -51,12 +53,20 @@ def frozen(role: str) -> Fault:
     """Stopped beyond the lease, and let go on."""
 
     async def strike(stage: Stage, dice: random.Random) -> None:
-        pid = await stage.process(role, dice.randrange(2))
-        stage.send(pid, signal.SIGSTOP)
+        chosen = await _some(stage, role, dice)
+        for pid in chosen:
+            stage.send(pid, signal.SIGSTOP)
         await stage.lasting(LEASE_SECONDS * dice.uniform(1.3, 3))
-        stage.send(pid, signal.SIGCONT)
+        for pid in chosen:
+            stage.send(pid, signal.SIGCONT)
 
     return strike
+
+
+async def _some(stage: Stage, role: str, dice: random.Random) -> list[int]:
+    """One process of the role, or one time in four all of them."""
+    pids, index, all_of_them = await stage.processes(role), dice.randrange(2), dice.random() < 0.25
+    return pids if all_of_them else [pids[index % len(pids)]]
 
 
 async def all_killed(stage: Stage, dice: random.Random) -> None:

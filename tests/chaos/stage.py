@@ -61,12 +61,12 @@ class Stage:
         """So long, or until the weather is over."""
         await asyncio.sleep(max(0.0, min(seconds, self.until - time.monotonic())))
 
-    async def process(self, role: str, index: int) -> int:
-        """One process of the role; it is waited for where there is none at the moment."""
+    async def processes(self, role: str) -> list[int]:
+        """The processes of the role; one is waited for where there is none at the moment."""
         async with asyncio.timeout(30):
             while not (pids := self.product.processes(role)):
                 await asyncio.sleep(0.1)
-        return pids[index % len(pids)]
+        return pids
 
     def send(self, pid: int, number: signal.Signals) -> None:
         """A process that is no more has nothing to hear."""

@@ -15,6 +15,7 @@ from tests.acceptance.sender import JSON, Sender, sending
 PATIENCE_SECONDS = 8.0  # of a partner's client for one answer
 AGAIN_SECONDS = 0.1
 KEYS = 6
+LARGE_SHARE, LARGE_BYTES = 0.02, 300_000  # large ones are stored by a flight of their own
 POLICY = (
     "--retry-base", "20ms", "--retry-factor", "2", "--retry-cap", "300ms",
     "--breaker-reset", "300ms",
@@ -38,7 +39,8 @@ DESTINATIONS = {
     "slow": Destination(),  # takes up to 100 ms
     "flaky": Destination(),  # 500 and 503 now and then
     "moody": Destination(),  # hangs or resets now and then
-    "lazy": Destination(timeout_seconds=8),  # takes longer than a lease now and then
+    "lazy": Destination(timeout_seconds=8),  # takes seconds, often longer than a lease
+    "narrow": Destination(concurrency=2),  # takes fewer at once than it has lanes
     "gusty": Destination(),  # down for seconds on end: its breaker opens
     "picky": Destination(("--max-attempts", str(PICKY_ATTEMPTS), "--park-on", str(REJECTED))),  # rejects some events
     "free": Destination(concurrency=4),
@@ -48,11 +50,13 @@ DESTINATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Partner:
-    """How it sends: events per second, requests at once, and whether it sends again what was not acknowledged."""
+    """How it sends: events per second, requests at once, and whether it sends again what was not acknowledged; or not
+    steadily, but so many at a time and then nothing for a while."""
 
     per_second: float
     at_once: int = 1
     insists: bool = True
+    burst: int = 1
 
 
 PARTNERS = {
@@ -61,7 +65,11 @@ PARTNERS = {
     "crisp": Partner(12),
     "dune": Partner(14, at_once=4),
     "echo": Partner(8, insists=False),
-    "fern": Partner(2),
+    "fern": Partner(0.15),
+    "gull": Partner(0.15),
+    "hawk": Partner(0.15),
+    "jade": Partner(0.15),
+    "iris": Partner(24, at_once=8, burst=15),  # more at a time than is dispatched at once
 }
 SUBSCRIPTIONS = {
     ("acme", "ledger"): "partner",
@@ -79,6 +87,14 @@ SUBSCRIPTIONS = {
     ("echo", "gusty"): "partner",
     ("echo", "picky"): "partner",
     ("fern", "lazy"): "partner",
+    ("gull", "lazy"): "partner",
+    ("hawk", "lazy"): "partner",
+    ("jade", "lazy"): "partner",
+    ("iris", "ledger"): "partner",
+    ("acme", "narrow"): "partner",
+    ("bolt", "narrow"): "partner",
+    ("crisp", "narrow"): "partner",
+    ("dune", "narrow"): "partner",
 }
 
 
@@ -108,7 +124,8 @@ def behaviours(dice: random.Random, gusts: Gusts) -> dict[str, Behaviour]:
         "/free": lambda _: Say(200, dice.uniform(0, 0.05)),
         "/keyed": lambda _: Say(200, dice.uniform(0, 0.05)),
         "/slow": lambda _: Say(200, dice.uniform(0, 0.1)),
-        "/lazy": lambda _: Say(200, dice.choices((0, dice.uniform(2, 6)), (92, 8))[0]),
+        "/lazy": lambda _: Say(200, dice.uniform(2.5, 7)),
+        "/narrow": lambda _: Say(200, dice.uniform(0.005, 0.04)),
         "/flaky": lambda _: Say(dice.choices((200, 500, 503), (90, 7, 3))[0]),
         "/moody": lambda _: dice.choices((Say(200), None, RESET), (92, 3, 5))[0],
         "/gusty": lambda _: Say(503 if gusts.blow else 200),
@@ -184,7 +201,7 @@ async def send_all(port: int, seconds: float, dice: random.Random) -> Mail:
 
 async def _send(name: str, lane: int, port: int, until: float, dice: random.Random, mail: Mail) -> None:
     partner = PARTNERS[name]
-    pause = partner.at_once / partner.per_second
+    pause = partner.at_once * partner.burst / partner.per_second
     async with sending(name, port) as sender:
         number = 0
         while time.monotonic() < until:
@@ -192,12 +209,14 @@ async def _send(name: str, lane: int, port: int, until: float, dice: random.Rand
             event = _event(name, f"{name}-{lane}-{number}", dice)
             mail.posted.append(event)
             await _post(sender, event, mail, again=partner.insists)
-            await asyncio.sleep(dice.uniform(0, 2 * pause))
+            if number % partner.burst == 0:
+                await asyncio.sleep(dice.uniform(0, 2 * pause))
 
 
 def _event(partner: str, identity: str, dice: random.Random) -> Posted:
     key = f"key-{dice.randrange(KEYS)}"
-    body = {"type": "chaos", "key": key, "id": identity, "noise": dice.randbytes(dice.randrange(300)).hex()}
+    size = dice.randrange(300) if dice.random() > LARGE_SHARE else LARGE_BYTES // 2
+    body = {"type": "chaos", "key": key, "id": identity, "noise": dice.randbytes(size).hex()}
     return Posted(partner, identity, key, json.dumps(body).encode(), time.monotonic())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -145,7 +146,7 @@ def test_secrets_come_from_files_and_wrong_ones_are_not_repeated(cli: Cli, tmp_p
     assert "secret" not in added.out
     refused(cli("destination", "add", "other", URL, "--secret", "@nowhere"), 2, "--secret")
     wrong = cli("destination", "add", "other", URL, "--secret", "whsec_h!dden")
-    refused(wrong, 1, "whsec_")
+    refused(wrong, 2, "whsec_")
     assert "h!dden" not in wrong.err
 
 
@@ -155,19 +156,19 @@ WRONG = (
     (("partner", "add", "x", "--no-such-option"), 2),
     (("partner", "edit", "x"), 2),
     (("partner", "add", "x", "--rate", "fast"), 2),
-    (("partner", "add", "Upper"), 1),
-    (("partner", "add", "x", "--verify", "runes"), 1),
-    (("partner", "add", "x", "--secret", "y"), 1),
+    (("partner", "add", "Upper"), 2),
+    (("partner", "add", "x", "--verify", "runes"), 2),
+    (("partner", "add", "x", "--secret", "y"), 2),
     (("partner", "show", "x"), 1),
     (("partner", "show", "\udcff"), 1),
     (("destination", "show", "\udcff"), 1),
     (("parked", "--partner", "\udcff"), 1),
-    (("destination", "add", "d", "notaurl"), 1),
-    (("destination", "add", "d", "http://10.0.0.1/"), 1),
+    (("destination", "add", "d", "notaurl"), 2),
+    (("destination", "add", "d", "http://10.0.0.1/"), 2),
     (("destination", "add", "d", URL, "--max-attempts", "none"), 2),
-    (("destination", "add", "d", URL, "--timeout", "1ms"), 1),
+    (("destination", "add", "d", URL, "--timeout", "1ms"), 2),
     (("destination", "add", "d", URL, "--park-on", "4xx"), 2),
-    (("destination", "add", "d", URL, "--header", "X-A: b\r\nEvil: 1"), 1),
+    (("destination", "add", "d", URL, "--header", "X-A: b\r\nEvil: 1"), 2),
     (("destination", "pause", "x"), 1),
     (("subscribe", "x", "y"), 1),
     (("subscribe", "x", "y", "--order", "sometimes"), 2),
@@ -187,6 +188,16 @@ WRONG = (
     (("discard", "--state", "delivered", "--why", "x", "--yes"), 2),
     (("backfill", "x", "y", "--yes"), 1),
     (("send", "x"), 1),
+    (("send", "x", "--id", ""), 2),
+    (("send", "x", "--type", " "), 2),
+    (("parked", "--limit", "0"), 2),
+    (("destination", "add", "d", URL, "--retry-base", "10s", "--retry-cap", "1s"), 2),
+    (("destination", "add", "d", URL, "--retry-base", "1d"), 2),
+    (("partner", "add", "x", "--verify", "standard", "--secret", "whsec_QUFB"), 2),
+    (("audit", "--subject", "nope"), 1),
+    (("audit", "--subject", "rpl_7"), 1),
+    (("audit", "--subject", "evt_nope"), 1),
+    (("audit", "--subject", "x/1"), 1),
 )
 
 
@@ -210,8 +221,8 @@ def test_where_something_waits_removal_has_to_be_meant(cli: Cli, hand: Hand) -> 
     hand.lane()
     hand.posted(2)
 
-    refused(cli("destination", "remove", "warehouse"), 1, "2 deliveries wait")
-    refused(cli("partner", "remove", "shop"), 1, "2 deliveries wait")
+    refused(cli("destination", "remove", "warehouse"), 2, "2 deliveries wait")
+    refused(cli("partner", "remove", "shop"), 2, "2 deliveries wait")
     removed = ok(cli("destination", "remove", "warehouse", "--yes"))
     assert "2 deliveries that waited are parked (destination_removed)" in removed.out
     assert "can be discarded, not replayed" in removed.err
@@ -224,13 +235,13 @@ def test_one_delivery_is_one_and_what_is_parked_counts_before_a_removal(cli: Cli
     hand.park(*hand.posted(1))
     refused(
         cli("destination", "remove", "warehouse"),
-        1,
+        2,
         "destination warehouse: 1 delivery is parked already; what is parked",
     )
     hand.posted(1)
     refused(
         cli("destination", "remove", "warehouse"),
-        1,
+        2,
         "1 delivery waits and will be parked, 1 delivery is parked already",
     )
     assert "1 delivery still waits" in ok(cli("unsubscribe", "shop", "warehouse")).out
@@ -376,6 +387,88 @@ def test_the_backlog_is_shown_per_partner_and_lane(cli: Cli, hand: Hand) -> None
     assert "destination paused" in ok(cli("backlog")).out
 
 
+def test_a_name_that_was_given_again_has_one_lane_and_what_its_last_owner_left(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    hand.park(*hand.posted(1))
+    ok(cli("destination", "remove", "warehouse", "--yes"))
+    ok(cli("destination", "add", "warehouse", URL))
+    ok(cli("subscribe", "shop", "warehouse"))
+
+    (partner,) = ok(cli("backlog", "--json")).json()
+    assert [(lane["state"], lane["parked"]) for lane in partner["lanes"]] == [("active", 0), ("removed", 1)]
+    assert [lane["removed_at"] is None for lane in partner["lanes"]] == [True, False]
+    assert "warehouse (removed)" in ok(cli("backlog")).out
+    told = ok(cli("replay", "--partner", "shop", "--yes")).out
+    assert "skipped 1: destination removed (hookyard backfill PARTNER DESTINATION sends" in told
+    ok(cli("discard", "--partner", "shop", "--why", "gone", "--yes"))
+    assert len(ok(cli("backlog", "--json")).json()[0]["lanes"]) == 1
+
+
+def test_the_audit_of_a_request_says_how_far_it_came_and_is_found_by_what_it_concerns(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    parked, delivered = hand.posted(2)
+    hand.park(parked)
+    hand.deliver(delivered)
+    ok(cli("replay", "--partner", "shop", "--destination", "warehouse", "--yes"))
+    ok(cli("replay", delivered))
+    ok(cli("replay", "--partner", "shop", "--yes"))  # selects nothing: that it was asked for is kept
+
+    def found(subject: str) -> list[dict[str, Any]]:
+        return [
+            row["details"] for row in ok(cli("audit", "--subject", subject, "--json")).json() if "id" in row["details"]
+        ]
+
+    assert found("rpl_1") == [{"id": "rpl_1", "selected": 1, "done": 1, "skipped": 0}]
+    assert found("rpl_2") == found("shop/2") == [{"id": "rpl_2", "selected": 1, "done": 0, "skipped": 1}]
+    assert [row["id"] for row in found("shop")] == ["rpl_3", "rpl_1"]
+    assert [row["id"] for row in found("warehouse")] == ["rpl_1"]
+    actions = [row["action"] for row in ok(cli("audit", "--subject", "warehouse", "--json")).json()]
+    assert actions == ["replay", "subscribe", "destination add"]
+    assert "nothing matches" in ok(cli("audit", "--subject", "shop", "--until", "1d")).out
+    assert "nothing matches" in ok(cli("audit", "--subject", "something else")).out
+
+
+def test_a_filter_takes_a_name_as_a_whole(cli: Cli) -> None:
+    for name in ("a", "a-b", "b"):
+        ok(cli("partner", "add", name))
+    assert [row["subject"] for row in ok(cli("audit", "--subject", "a", "--json")).json()] == ["a"]
+
+
+def test_parked_deliveries_are_listed_up_to_a_limit(cli: Cli, hand: Hand) -> None:
+    hand.lane()
+    hand.park(*hand.posted(3))
+    assert len(ok(cli("parked", "--json", "--limit", "2")).json()) == 2
+    told = ok(cli("parked", "--limit", "2"))
+    assert (len(told.out.splitlines()), told.err) == (
+        3,
+        "note: these are the first 2; --limit N lists more, --json all\n",
+    )
+    assert ok(cli("parked", "--limit", "3")).err == ""
+
+
+def test_the_first_wait_is_no_longer_than_the_longest(cli: Cli) -> None:
+    ok(cli("destination", "add", "depot", URL, "--retry-cap", "1s"))
+    assert ok(cli("destination", "show", "depot", "--json")).json()["retry_base"] == "1s"
+    refused(cli("destination", "edit", "depot", "--retry-base", "2s"), 2, "at most the retry cap (1s) is allowed")
+    refused(cli("destination", "edit", "depot", "--retry-cap", "500ms"), 2, "at most the retry cap (500ms) is allowed")
+    ok(cli("destination", "edit", "depot", "--retry-base", "2s", "--retry-cap", "2s"))
+
+
+def test_destinations_on_one_host_are_told_apart_without_their_paths(cli: Cli) -> None:
+    for name, path in (("a", "S3CR3T-1"), ("b", "S3CR3T-2"), ("c", "S3CR3T-1")):
+        ok(cli("destination", "add", name, f"https://hooks.example/{path}"))
+    listed = ok(cli("destination", "list"))
+    assert "S3CR3T" not in listed.out + ok(cli("audit", "--json")).out
+    a, b, c = (row["url"] for row in ok(cli("destination", "list", "--json")).json())
+    assert (a == c, a == b) == (True, False)
+
+
+def test_a_generated_admin_token_is_told_as_such(cli: Cli, tmp_path: Path) -> None:
+    assert "HOOKYARD_ADMIN_TOKEN=(not set)\n" in ok(cli("config")).out
+    (tmp_path / "admin.token").write_text("generated-token")
+    assert "HOOKYARD_ADMIN_TOKEN=*** (generated)\n" in ok(cli("config")).out
+
+
 def test_a_suspended_destination_says_what_to_do_next(cli: Cli, hand: Hand) -> None:
     hand.lane()
     hand.sql("UPDATE destinations SET state = 'suspended'")
@@ -446,11 +539,13 @@ def test_the_audit_holds_what_was_given_and_nothing_else(cli: Cli) -> None:
     ok(cli("destination", "add", "depot", URL, "--retry-factor", "2", "--timeout", "5s"))
     ok(cli("subscribe", "shop", "depot"))
     ok(cli("destination", "edit", "depot", "--rate", "none"))
+    ((_, redacted),) = [(row["name"], row["url"]) for row in ok(cli("destination", "list", "--json")).json()]
+    assert re.fullmatch(r"https://warehouse\.example/… #[0-9a-f]{8}", redacted)
     shown = [" ".join(line.split()[2:]) for line in ok(cli("audit")).out.splitlines()[1:]]
     assert shown == [
         "destination edit depot rate=none",
         "subscribe shop > depot from=1 ordering=partner",
-        "destination add depot url=https://warehouse.example/… timeout=5s retry_factor=2",
+        f'destination add depot url="{redacted}" timeout=5s retry_factor=2',
         "partner add shop rate=5/s",
     ]
 
@@ -483,6 +578,19 @@ def test_a_listing_starts_fast_and_survives_a_reader_that_leaves(hand: Hand, dat
         ["bash", "-c", command], env=environment(database_url, tmp_path), cwd=ROOT, capture_output=True, check=False
     )
     assert piped.stderr == b""
+
+
+@pytest.mark.parametrize("argv", ["partner list", "event list --json", "config", "--help"])
+def test_output_that_cannot_be_written_is_told_in_one_line(
+    hand: Hand, database_url: str, tmp_path: Path, argv: str
+) -> None:
+    hand.partner()
+    command = f"{sys.executable} -m ops.cli {argv} > /dev/full"
+    full = subprocess.run(
+        ["bash", "-c", command], env=environment(database_url, tmp_path), cwd=ROOT, capture_output=True, check=False
+    )
+    assert full.returncode == 1
+    assert full.stderr == b"hookyard: the output cannot be written: No space left on device\n"
 
 
 ROOT = Path(__file__).parents[2]

@@ -85,7 +85,9 @@ def test_a_partner_s_lanes_are_locked_in_their_order_wherever_they_lie_in_the_ta
     hand.subscribe("shop", "ledger")
     hand.sql("UPDATE lanes SET tail_seq = 0 WHERE destination_id = :first", first=first)  # it lies behind the other now
     for index in ("indexscan", "bitmapscan"):  # as where a plan reads the table from end to end
-        hand.sql(f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_{index} = off', current_database()); END $$")
+        hand.sql(
+            f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_{index} = off', current_database()); END $$"
+        )
 
     def the_other_is_free(connection: sa.Connection) -> None:
         query = sa.text("SELECT FROM lanes WHERE destination_id <> :first FOR UPDATE NOWAIT")

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from storage import destinations, subscriptions
-from storage.errors import Conflict, Invalid, NotFound
+from storage.errors import Conflict, NotFound
 from tests.by_hand import ACTOR, Hand, somebody_waits_for_a_lock
 
 
@@ -72,7 +72,7 @@ def test_a_glob_takes_in_postgresql_what_it_says(hand: Hand) -> None:
 def test_order_by_key_needs_a_partner_that_has_one(hand: Hand) -> None:
     hand.partner()
     hand.destination()
-    with pytest.raises(Invalid, match="partner shop has no order key: give it one"):
+    with pytest.raises(Conflict, match="partner shop has no order key: give it one"):
         hand.subscribe(ordering="key")
 
 

@@ -151,7 +151,9 @@ def test_up_says_where_everything_is_and_stops_in_order(up: Callable[..., Up]) -
     stopped = [line.split()[0] for line in running.lines if line.endswith(" stopped")]
     assert stopped[0] == "ingest-0"
     assert sorted(stopped[1:3]) == ["worker-0", "worker-1"]
-    assert sorted(stopped[3:]) == ["jobs-0", "ops-0"]
+    assert sorted(stopped[3:5]) == ["jobs-0", "ops-0"]
+    assert stopped[5:] == ["hookyard"]
+    assert running.lines[-1] == "hookyard stopped"
     assert living(family) == []
 
 
@@ -179,6 +181,14 @@ def test_a_port_in_use_is_refused_before_anything_starts(up: Callable[..., Up], 
         assert refused.process.wait(10) == 1
     assert refused.lines == [f"hookyard: HOOKYARD_OPS_BIND {bind} is in use by another program"]
     assert not (data_dir / "postgres").exists()
+
+
+def test_two_servers_on_one_port_are_refused_by_both_names(up: Callable[..., Up]) -> None:
+    both = {"HOOKYARD_INGEST_BIND": "0.0.0.0:18080", "HOOKYARD_OPS_BIND": "127.0.0.1:18080"}
+    running = up(**both)
+    assert running.process.wait(20) == 1
+    (told,) = running.lines
+    assert told.startswith("hookyard: HOOKYARD_INGEST_BIND 0.0.0.0:18080 and HOOKYARD_OPS_BIND 127.0.0.1:18080 are")
 
 
 def test_a_database_of_ones_own_needs_a_master_key(up: Callable[..., Up]) -> None:

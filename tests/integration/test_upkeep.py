@@ -50,12 +50,14 @@ async def test_what_is_put_off_is_said_in_one_line_and_done_in_a_later_slot(
     jobs = Jobs(JobsConfig(pipeline.database_url, pipeline.redis_url))
     try:
         with capture_logs() as lines:
-            assert await asyncio.to_thread(jobs.do, "partitions", 1) == 0
+            async with asyncio.timeout(10):
+                assert await asyncio.to_thread(jobs.do, "partitions", 1) == 0
         assert [(line["event"], line["job"]) for line in lines] == [("job.put_off", "partitions")]
         assert jobs.amiss == []
 
         await reader.rollback()
         assert await asyncio.to_thread(jobs.do, "partitions", 2) == 1
     finally:
+        jobs._stop.set()  # a chore that waits waits no longer
         jobs._store.close()
     assert pipeline.sql(f"SELECT to_regclass('{name}') IS NOT NULL") == [(True,)]

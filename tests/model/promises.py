@@ -7,6 +7,8 @@ from typing import Final
 from tests.model.world import Request, Row, World
 
 TWO_IN_FLIGHT: Final = "two requests are in flight in the lane"
+FROZEN_BEFORE_WRITE: Final = "two in flight: a worker stood still between its last look at the clocks and the write"
+FROZEN_IN_EXCHANGE: Final = "two in flight: a worker stood still and did not end its exchange at the timeout"
 OUT_OF_ORDER: Final = "a delivery is begun before the one before it is settled"
 STALE_OWNER: Final = "somebody who is not the owner changed something"
 RECORDED_TWICE: Final = "an attempt is recorded twice"
@@ -16,13 +18,12 @@ STUCK: Final = "an event can no longer be delivered or parked"
 NEVER: Final = frozenset({TWO_IN_FLIGHT, OUT_OF_ORDER, STALE_OWNER, RECORDED_TWICE, DUPLICATE, SKIPPED})
 
 
-def overlap(before: Request, after: Request) -> bool:
-    """Two open exchanges of which the later may not have begun.
-
-    What is documented is excused: a worker that stood still between its check and the write, or with an exchange open
-    beyond its timeout. It could neither take the request back nor end it.
-    """
-    return not (after.late and after.frozen) and not (before.late and before.frozen) and not before.over
+def overlap(before: Request, after: Request) -> str:
+    """What it means that the later was written while the earlier was open. The frozen could neither take back nor end
+    theirs: that is documented, and not among what must never happen."""
+    if (after.late and after.frozen) or (before.late and before.frozen):
+        return FROZEN_BEFORE_WRITE
+    return FROZEN_IN_EXCHANGE if before.over else TWO_IN_FLIGHT
 
 
 def is_settled(row: Row) -> bool:

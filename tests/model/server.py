@@ -95,8 +95,8 @@ def _tell(work: _Commit, batch: tuple[Item, ...], answers: list[str]) -> None:
 
 def _heard_of_claim(memory: Memory, item: Item, row: Row, answer: str) -> Memory:
     flight = memory.flight
-    assert flight is not None
-    assert flight.token == item.token
+    if flight is None or flight.token != item.token:
+        return memory
     if answer == "begun":
         return memory._replace(flight=flight._replace(phase="begun", failures=row.failures))
     return forgotten(memory)._replace(flight=None)
@@ -125,10 +125,10 @@ def _dispatch(work: _Commit, transaction: Transaction, m: Mechanisms) -> None:
             return
         work.world = world._replace(rows=world.rows + (Row(),) * (world.log - len(world.rows)))
     if transaction.wired:
-        _hand_on(work, range(len(world.rows) + 1, len(work.world.rows) + 1))
+        _hand_on(work, range(len(world.rows) + 1, len(work.world.rows) + 1), m)
 
 
-def _hand_on(work: _Commit, events: range) -> None:
+def _hand_on(work: _Commit, events: range, m: Mechanisms) -> None:
     """The owner hears what was dispatched."""
     at = work.owner[0]
     worker = work.world.workers[at]
@@ -141,5 +141,5 @@ def _hand_on(work: _Commit, events: range) -> None:
         else:
             memory = memory._replace(queue=(*memory.queue, event), tail=event)
     if memory.unsure:
-        memory = forgotten(memory)._replace(unsure=False)
+        memory = (forgotten(memory) if m.reread_if_unsure else memory)._replace(unsure=False)
     work.world = put(work.world, at, worker._replace(memory=memory))

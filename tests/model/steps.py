@@ -56,7 +56,7 @@ def steps(world: World, m: Mechanisms, bounds: Bounds) -> Iterator[Step]:
         yield from _worker(world, at, m, bounds)
         yield from _time(world, at, bounds)
         if world.faults < bounds.faults and _matters(world, at):
-            yield from _faults(world._replace(faults=world.faults + 1), at)
+            yield from _faults(world._replace(faults=world.faults + 1), at, bounds.kinds.split())
     yield from _recoveries(world)
     for request in world.requests:
         yield from _destination(world, request, bounds)
@@ -154,13 +154,13 @@ def _is_fenced(workers: list[Worker], transaction: Transaction) -> bool:
 def _asks(world: World, at: int, worker: Worker, m: Mechanisms, bounds: Bounds) -> Iterator[Step]:
     """What goes to the database: dispatch, reading on, the journal, nudges."""
     me, memory, name = (at, worker.tenure), worker.memory, NAMES[at]
-    running = [t for t in world.transactions if t.tenure == me and (t.wired or m.copies_end_first)]
+    running = [t for t in world.transactions if t.tenure == me and (t.wired or (m.copies_end_first and t.kind == "dispatch"))]
     if worker.owns and (world.log > world.cursor or memory.unsure) and not any(t.kind == "dispatch" for t in running):
         yield _send(world, Transaction("dispatch", me), f"{name} dispatches", m, bounds)
     if worker.owns and memory.behind and not (m.reads_wait and memory.tail < 0 and memory.unsaved):
         yield Step(f"{name} reads its lane", put(world, at, worker._replace(memory=_read(world, memory))))
-    if worker.owns and world.nudged:
-        after = put(world, at, worker._replace(memory=forgotten(memory)))
+    if world.nudged and world.shard == me:
+        after = put(world, at, worker._replace(memory=forgotten(memory) if worker.owns else memory))
         yield Step(f"{name} hears that a person changed the lane", after._replace(nudged=False))
     if not any(t.kind == "journal" for t in running):
         yield from _journals(world, at, worker, m, bounds)
@@ -221,8 +221,9 @@ def _attempt(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[S
 
 
 def _write(world: World, at: int, flight: Flight) -> Step:
-    request = Request(flight.event, flight.token, flight.over, flight.frozen)
-    broken = [promises.TWO_IN_FLIGHT] if any(promises.overlap(r, request) for r in world.requests) else []
+    late = flight.over and _is_waited_for(world, flight)
+    request = Request(flight.event, flight.token, late, flight.frozen)
+    broken = [promises.overlap(before, request) for before in world.requests]
     earlier = range(1, flight.event)
     if flight.event not in world.arrived and any(
         e not in world.arrived and world.rows[e - 1].state != "parked" for e in earlier
@@ -238,6 +239,14 @@ def _write(world: World, at: int, flight: Flight) -> Step:
         duplicates=duplicates,
     )
     return Step(f"{NAMES[at]} writes the request of event {flight.event}", after, tuple(broken))
+
+
+def _is_waited_for(world: World, flight: Flight) -> bool:
+    """A successor has begun to wait for this attempt, or has done with it."""
+    row = world.rows[flight.event - 1]
+    others = (w.memory.flight for w in world.workers)
+    rescued = any(f and f.token == flight.token and f.phase in ("foreign", "written off") for f in others)
+    return rescued or row.state != "delivering" or row.token != flight.token
 
 
 def _land(world: World, at: int, flight: Flight, result: str) -> World:
@@ -257,7 +266,7 @@ def _land(world: World, at: int, flight: Flight, result: str) -> World:
 
 def _budget_passed(world: World, token: Token) -> bool:
     """The successor's wait began after the claim was sent and lasted start grace and timeout: by then the grace is
-    over, and whatever was written within it has come to its timeout."""
+    over, and whatever was written within it, or before the wait began, has come to its timeout."""
     for worker in world.workers:
         flight = worker.memory.flight
         if flight and flight.token == token and flight.phase in ("claiming", "begun", "checked") and not flight.over:
@@ -327,19 +336,22 @@ def _matters(world: World, at: int) -> bool:
     return worker.mode == "up" and (worker.owns or worker.giving or world.shard == (at, worker.tenure))
 
 
-def _faults(world: World, at: int) -> Iterator[Step]:
+def _faults(world: World, at: int, kinds: list[str]) -> Iterator[Step]:
     """A worker stands still, dies, or is cut off from the database (in the middle of a commit, for one); the
     database's clock jumps."""
     worker, flight, name = world.workers[at], world.workers[at].memory.flight, NAMES[at]
-    yield Step(f"{name} FREEZES", put(world, at, worker._replace(mode="paused")), helps=False)
-    if flight and flight.phase == "begun" and not flight.over and worker.trusts:
-        frozen = fly(world, at, flight._replace(phase="checked", frozen=True))
-        after = put(frozen, at, frozen.workers[at]._replace(mode="paused"))
-        yield Step(f"{name} FREEZES after its last look at the clocks, before it writes", after, helps=False)
-    dead = Worker("dead", worker.tenure, worker.lease, trusts=False)
-    yield Step(f"{name} DIES", _hung_up(put(world, at, dead), at, worker.tenure), helps=False)
-    yield Step(f"{name} is CUT OFF from the database", _cut(world, at), helps=False)
-    if worker.lease == "live":
+    if "freeze" in kinds:
+        yield Step(f"{name} FREEZES", put(world, at, worker._replace(mode="paused")), helps=False)
+        if flight and flight.phase == "begun" and not flight.over and worker.trusts:
+            frozen = fly(world, at, flight._replace(phase="checked", frozen=True))
+            after = put(frozen, at, frozen.workers[at]._replace(mode="paused"))
+            yield Step(f"{name} FREEZES after its last look at the clocks, before it writes", after, helps=False)
+    if "die" in kinds:
+        dead = Worker("dead", worker.tenure, worker.lease, trusts=False)
+        yield Step(f"{name} DIES", _hung_up(put(world, at, dead), at, worker.tenure), helps=False)
+    if "cut" in kinds:
+        yield Step(f"{name} is CUT OFF from the database", _cut(world, at), helps=False)
+    if "jump" in kinds and worker.lease == "live":
         late = put(world, at, worker._replace(lease="late"))
         yield Step(f"the database's clock JUMPS past {name}'s lease", late, helps=False)
 

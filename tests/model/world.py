@@ -32,7 +32,7 @@ class Mechanisms:
     atomic_dispatch: bool = True  # the cursor moves in the transaction that makes the deliveries
     reads_wait: bool = True  # a lane is not read anew while the commit of an outcome of it is not known
     reread_if_unsure: bool = True  # a dispatch whose answer was lost: its lanes are read again
-    copies_end_first: bool = True  # what a broken connection left in the server ends before its successor begins
+    copies_end_first: bool = True  # a dispatch that a broken connection left in the server ends before the next begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,9 @@ class Bounds:
     moody: int = 1  # the destination may fail so many of them
     slow: int = 1  # start graces that a healthy worker misses
     faults: int = 1
-    replays: int = 1
-    hand_overs: int = 1
+    kinds: str = "freeze die cut jump"  # of faults
+    replays: int = 0
+    hand_overs: int = 0
 
 
 class Row(NamedTuple):
@@ -126,7 +127,7 @@ class Request(NamedTuple):
 
     event: int
     token: Token
-    late: bool = False  # written after its start grace
+    late: bool = False  # written after its start grace, when the wait for it had begun
     frozen: bool = False  # and this because its worker stood still between the check and the write
     over: bool = False  # its timeout has passed, and its worker stands still
 
@@ -169,7 +170,7 @@ def tidy(world: World, m: Mechanisms) -> World:
         )
         for row in world.rows
     )
-    workers = tuple(_tidy(w) if w.lease == "fenced" and m.fence else w for w in world.workers)
+    workers = tuple(_tidy(w) if w.lease == "fenced" and m.fence and m.hold else w for w in world.workers)
     records = tuple(token for token in world.records if token in named)
     return world._replace(rows=rows, workers=workers, records=records)
 

@@ -377,9 +377,8 @@ async def test_beyond_the_bound_of_connections_a_newcomer_is_told_so() -> None:
 
 async def test_the_longest_silent_sender_gives_its_place_to_a_newcomer() -> None:
     stand = Stand(replace(LIMITS, connections=4, head_seconds=30, patience_seconds=30))
-    beginnings = [
-        b"", b"POST /in/acme HTTP/1.1\r\nhost: ", post("/in/acme", b"idle"), head("/in/acme", "content-length: 9") + b"x"
-    ]  # fmt: skip
+    half = head("/in/acme", "content-length: 9") + b"x"
+    beginnings = [b"", b"POST /in/acme HTTP/1.1\r\nhost: ", post("/in/acme", b"idle"), half]
     silent = []
     for sent in beginnings:
         silent.append(await asyncio.open_connection("127.0.0.1", stand.port))
@@ -402,17 +401,36 @@ async def test_the_longest_silent_sender_gives_its_place_to_a_newcomer() -> None
     await stand.close()
 
 
-async def test_who_fetches_no_answers_is_cut_off(stand: Stand) -> None:
-    quiet = socket.socket()
-    quiet.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    quiet.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(quiet, ("127.0.0.1", stand.port))
+async def ask_without_end(port: int) -> None:
+    """Sends request after request and fetches no answer, until the connection is reset."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.setblocking(False)
+        await loop.sock_connect(deaf, ("127.0.0.1", port))
+        while True:
+            await loop.sock_sendall(deaf, head("/nowhere", method="GET") * 100)
 
-    async with asyncio.timeout(15):
-        with pytest.raises(OSError, match="reset|Broken pipe"):
-            while True:
-                await asyncio.get_running_loop().sock_sendall(quiet, head("/nowhere", method="GET") * 100)
-    quiet.close()
+
+async def test_who_fetches_no_answers_is_cut_off(stand: Stand) -> None:
+    stand.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+    async with asyncio.timeout(10):
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            await ask_without_end(stand.port)
+
+
+async def test_who_fetches_no_answers_holds_up_no_stop() -> None:
+    stand = Stand(replace(LIMITS, answer_seconds=100, drain_seconds=2))
+    stand.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    asking = asyncio.create_task(ask_without_end(stand.port))
+    await asyncio.sleep(1)
+
+    await asyncio.wait_for(stand.close(), 4)
+
+    with pytest.raises(OSError, match=r"reset|Broken pipe"):
+        await asyncio.wait_for(asking, 2)
+    assert not [task for task in asyncio.all_tasks() if "run_asgi" in repr(task)]
 
 
 async def test_a_stop_lets_uploads_end_and_tells_the_rest_503(stand: Stand) -> None:

@@ -185,6 +185,20 @@ def test_a_generated_secret_passes_its_own_check(scheme: Scheme) -> None:
     assert judged(signed(scheme.name, secret), scheme.name, secret) is VERIFIED
 
 
+@pytest.mark.parametrize(
+    ("scheme", "secret", "told"),
+    [
+        ("standard", "whsec_" + "QUFB" * 5, "16 to 64 bytes, not 15"),
+        ("standard", "whsec_" + "QUFB" * 22, "16 to 64 bytes, not 66"),
+        ("github", "1234567", "at least 8 characters, this one has 7"),
+    ],
+)
+def test_a_secret_that_is_too_short_or_too_long_is_refused(scheme: str, secret: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as refused:
+        SCHEMES[scheme].check_secret(secret)
+    assert secret not in str(refused.value)
+
+
 def test_nobody_signs_with_a_public_key() -> None:
     with pytest.raises(ValueError, match="only its partner can sign"):
         signed(secret="whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -20,7 +21,8 @@ from ops.cli import options, output, run, send
 from ops.cli.backlog import Slopes, _details
 from ops.cli.errors import verdict
 from ops.settings import Bind
-from storage.errors import Conflict
+from storage.errors import Conflict, Invalid
+from storage.partners import Partner
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, UTC)
 
@@ -59,10 +61,27 @@ def test_a_table_on_a_terminal_is_folded_into_it(
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    output.print_table(("NAME", "N"), [("x" * 60, 1)], "none")
-    told = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
-    assert max(map(len, told.splitlines())) <= 40
-    assert told.count("x") == 60
+    columns = ("NAME", "N", "AT", "ERROR")
+    output.print_table(columns, [("x" * 20, 1, NOW, "y" * 60)], "none", spare=("AT", "N"), flow="ERROR")
+    told = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert told[0].split() == ["NAME", "ERROR"]
+    assert ("x" * 20 in told[1], "".join(told).count("y")) == (True, 60)
+    assert max(map(len, told)) <= 20 + output.GAP + output.FLOW_WIDTH
+
+    output.print_table(("NAME", "N", "AT"), [("x" * 20, 1, NOW)], "none", spare=("AT",), flow="ERROR")
+    assert "01-31 12:00:00" in capsys.readouterr().out  # shorter first: it fits
+
+
+def test_an_id_is_broken_by_no_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.print_table(("EVENT", "STATE"), [("evt_" + "x" * 60, "parked")], "none", spare=("STATE",))
+    assert "evt_" + "x" * 60 in capsys.readouterr().out
+
+
+def test_a_list_that_is_one_of_many_is_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json([{"a": 1}, {"b": 2}], on_one_line=True)
+    assert capsys.readouterr().out == '[{"a": 1}, {"b": 2}]\n'
 
 
 @pytest.mark.parametrize(
@@ -94,6 +113,7 @@ def test_a_rate_of_none_lifts_the_limit() -> None:
 def test_errors_are_one_line_whatever_they_hold() -> None:
     assert verdict(Conflict("it is\ntaken")) == ("hookyard: it is taken", 1)
     assert verdict(typer.Abort()) == ("hookyard: nothing was done", 1)
+    assert verdict(Invalid("out of range")) == ("hookyard: out of range", 2)
     assert verdict(RuntimeError("a defect")) is None
 
 
@@ -152,6 +172,39 @@ def test_a_sample_has_the_type_that_was_asked_for_and_the_same_bytes_for_the_sam
     assert json.loads(body)["type"] == "order.paid"
     assert send._body(None, "order.paid", "msg_1") == (body, content_type)
     assert send._body(None, "order.paid", "msg_2") != (body, content_type)
+
+
+def sender(**options: object) -> Partner:
+    known: dict[str, object] = {"verify": "none", "dedupe": "header:webhook-id", "type": "json:/type"}
+    return Partner(**dict.fromkeys(Partner.__slots__) | {"name": "shop"} | known | options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "type_", "identity", "is_sample", "told"),
+    [
+        ({}, "a", "1", True, ""),
+        ({}, "a", None, False, r"from the body \(json:/type\)"),
+        ({"type": "header:x-type"}, "a", "1", False, ""),
+        ({"type": "none"}, "a", None, True, "from nowhere"),
+        ({"type": "json:/kind"}, "a", None, True, "json:/kind"),
+        ({"dedupe": "json:/id"}, None, "1", True, ""),
+        ({"dedupe": "json:/id"}, None, "1", False, "json:/id"),
+        ({"dedupe": "json:/id", "verify": "standard"}, None, "1", False, ""),
+    ],
+)
+def test_a_type_or_an_id_that_has_no_place_is_refused(
+    options: dict[str, object], type_: str | None, identity: str | None, is_sample: bool, told: str
+) -> None:
+    with pytest.raises(typer.BadParameter, match=told) if told else contextlib.nullcontext():
+        send._check_places(sender(**options), type_, identity, is_sample=is_sample)
+
+
+def test_no_number_is_refused_in_our_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["event", "list", "--limit", "abc"]) == 2
+    assert run(["destination", "add", "x", "http://h/", "--retry-factor", "x"]) == 2
+    integer, number = capsys.readouterr().err.splitlines()
+    assert "'--limit': 'abc' is no whole number (see hookyard event list --help)" in integer
+    assert "'--retry-factor': 'x' is no number (see" in number
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

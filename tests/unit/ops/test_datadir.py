@@ -32,6 +32,14 @@ def test_generated_keys_are_for_their_owner_and_stay_the_same(tmp_path: Path) ->
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_file_is_no_data_directory(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotStart, match="it is no directory"):
+        datadir.make(tmp_path / "file")
+    with pytest.raises(WrongSetting, match="is a file, allowed is a directory"):
+        datadir.complete(settings.model_copy(update={"data_dir": tmp_path / "file"}))
+
+
 def test_a_damaged_master_key_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "master.key").write_text("gone")
     with pytest.raises(CannotStart, match="restore it"):

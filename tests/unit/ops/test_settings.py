@@ -67,6 +67,7 @@ def test_the_environment_wins_over_the_env_file(monkeypatch: pytest.MonkeyPatch,
         ("MASTER_KEY", "*" * 44),
         ("ADMIN_TOKEN", "short"),
         ("LOG_LEVEL", "loud"),
+        ("DATA_DIR", ""),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_says_which_and_what_is_allowed(
@@ -127,6 +128,21 @@ def test_an_empty_value_of_the_networks_replaces_the_default(monkeypatch: pytest
     assert load().allow_networks == ()
     monkeypatch.setenv("HOOKYARD_ALLOW_NETWORKS", " 10.0.0.0/8, ::1/128 ")
     assert load().allow_networks == (ip_network("10.0.0.0/8"), ip_network("::1/128"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("HOOKYARD_POOL_SIZE 7\n", 1), ("# a\n\nHOOKYARD_ADMIN_TOKEN\n", 3), ("A=1\nS3CR3T is my token\n", 2)],
+)
+def test_a_line_of_the_env_file_that_is_none_stops_and_is_not_repeated(
+    tmp_path: Path, text: str, line: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".env").write_text(text)
+    for read in (load, lambda: unknown_names({})):
+        with pytest.raises(WrongSetting, match=rf"/\.env line {line} is wrong: allowed is NAME=VALUE$") as wrong:
+            read()
+        assert "S3CR3T" not in str(wrong.value)
+    assert caplog.text == ""
 
 
 def test_an_empty_url_counts_as_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
