@@ -6,9 +6,10 @@ newcomer gets that of the sender that has been silent the longest: silence is fr
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from domain.problems import Problem
@@ -16,6 +17,7 @@ from ingest.limits import Limits
 from ingest.replies import CLOSE, refusal
 
 FRAMING = 8  # bytes of chunk framing that may come with each byte of body: six frame a chunk of one byte
+PIPELINED = 64  # requests sent without waiting for the answers before them; each takes a hundred times its bytes here
 STALL_SECONDS = 2.0  # what lies between two looks is at most so much of the sender's time: the rest was this process's
 UPLOAD_SILENT_SECONDS = 1.0  # an upload heard of since then is not interrupted for a newcomer
 MALFORMED = Problem(400, "malformed", "This is no valid HTTP/1.1 request.")
@@ -24,8 +26,21 @@ TOO_SLOW = Problem(408, "too_slow", "The request takes too long to come in.")
 TOO_MANY = Problem(503, "overloaded", "Too many connections.")
 
 
-class _HeadTooLarge(Exception):
+class _TooMuch(Exception):
     """Ends the parser's work on this connection."""
+
+
+class _Flow(FlowControl):
+    """Reads nothing more while whole requests wait for the answers of those before them."""
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        """Reading goes on, if there is nothing to do before."""
+        if not self._pipeline:
+            super().resume_reading()
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -57,6 +72,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A connection is open; one too many takes the place of a silent one, or else is told so and closed."""
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         self._since = self._looked_at = self.loop.time()
         if len(self.connections) > self._limits.connections and not self._take_a_place():
             self._give_up(TOO_MANY, unasked=True)
@@ -74,6 +90,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Another message begins."""
+        if len(self.pipeline) >= PIPELINED:
+            raise _TooMuch
         super().on_message_begin()
         self._since = self.loop.time()
         self._head_bytes = self._body_bytes = 0
@@ -113,7 +131,10 @@ class EdgeProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The request is answered; the next one may come."""
         super().on_response_complete()
-        if not self._storing() and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()  # uvicorn did so before it took the next request out of the pipeline
+        if not self._storing():
             self._await_more()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are not used
@@ -193,8 +214,9 @@ class EdgeProtocol(HttpToolsProtocol):
             return
         running = self._running
         if running is not None and self._storing():
-            # Its own answer is the last thing said here: another one would be taken for it.
-            running.keep_alive = False
+            # Its own answer is the last thing said here, or that of the last whole request behind it: another one would
+            # be taken for it.
+            (running if self.cycle.more_body else self.cycle).keep_alive = False
             self.flow.pause_reading()
             return
         uploading = running is not None and not running.response_complete
@@ -210,7 +232,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self._limits.head_bytes:
-            raise _HeadTooLarge
+            raise _TooMuch
 
 
 def _raw(problem: Problem) -> bytes:

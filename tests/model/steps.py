@@ -154,7 +154,9 @@ def _is_fenced(workers: list[Worker], transaction: Transaction) -> bool:
 def _asks(world: World, at: int, worker: Worker, m: Mechanisms, bounds: Bounds) -> Iterator[Step]:
     """What goes to the database: dispatch, reading on, the journal, nudges."""
     me, memory, name = (at, worker.tenure), worker.memory, NAMES[at]
-    running = [t for t in world.transactions if t.tenure == me and (t.wired or (m.copies_end_first and t.kind == "dispatch"))]
+    running = [
+        t for t in world.transactions if t.tenure == me and (t.wired or (m.copies_end_first and t.kind == "dispatch"))
+    ]
     if worker.owns and (world.log > world.cursor or memory.unsure) and not any(t.kind == "dispatch" for t in running):
         yield _send(world, Transaction("dispatch", me), f"{name} dispatches", m, bounds)
     if worker.owns and memory.behind and not (m.reads_wait and memory.tail < 0 and memory.unsaved):

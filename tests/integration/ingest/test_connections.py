@@ -240,8 +240,8 @@ async def test_a_connection_stays_open_after_an_answer_and_a_short_refusal(stand
 async def test_what_came_whole_is_answered_although_garbage_follows(stand: Stand, garbage: bytes) -> None:
     answers = await exchange(stand.port, post("/in/acme", b"1") + garbage)
 
-    assert answers[0].status == 202
-    assert answers[0].headers["connection"] == "close"
+    assert [answer.status for answer in answers] == [202] * (2 if b"acme" in garbage else 1)
+    assert answers[-1].headers["connection"] == "close"
     assert len(answers) == 1
     assert [arrival.body for arrival in stand.log.arrivals] == [b"1"]
 
@@ -409,7 +409,18 @@ async def ask_without_end(port: int) -> None:
         deaf.setblocking(False)
         await loop.sock_connect(deaf, ("127.0.0.1", port))
         while True:
-            await loop.sock_sendall(deaf, head("/nowhere", method="GET") * 100)
+            await loop.sock_sendall(deaf, head("/nowhere", method="GET") * 20)
+
+
+async def test_requests_that_come_before_the_answers_are_taken_in_turn_and_bounded(stand: Stand) -> None:
+    some = await exchange(stand.port, b"".join(post("/in/acme", b"%d" % n) for n in range(64)))
+    too_many = await exchange(stand.port, post("/in/acme", b"x") * 1000)
+
+    assert [answer.json["sequence"] for answer in some] == list(range(1, 65))
+    assert [answer.json["sequence"] for answer in too_many] == list(range(65, 65 + len(too_many)))
+    assert 64 <= len(too_many) <= 200
+    assert too_many[-1].headers["connection"] == "close"
+    assert len(stand.log.arrivals) == 64 + len(too_many)
 
 
 async def test_who_fetches_no_answers_is_cut_off(stand: Stand) -> None:

@@ -402,3 +402,15 @@ def test_whatever_happens_a_strict_lane_delivers_each_once_in_order(steps: list[
         for step in ("answer", "ask", "answer", "wait", "take", "deliver"):
             apply(step)
     assert (table, delivered) == ({}, list(range(1, last + 1)))
+
+
+def test_a_lane_is_not_read_from_its_head_while_the_fate_of_an_outcome_is_unknown() -> None:
+    lane = Lane((1, 1), 0)
+    lane.loaded(LaneRead(0, []), MAILBOX, NOW)
+    lane.unsaved.add(5)
+
+    lane.forget()
+    assert not lane.should_read
+
+    lane.unsaved.discard(5)
+    assert lane.should_read
