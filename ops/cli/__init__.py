@@ -4,12 +4,15 @@ Errors are one line on stderr: exit code 1, or 2 for wrong usage. Nothing heavy 
 a short command stays short.
 """
 
+import contextlib
+import errno
 import gc
 import os
 import sys
 from collections.abc import Sequence
 
 ROLES = ("ingest", "worker", "jobs", "ops")
+UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what writing to stdout meets
 GARBAGE = 100_000  # objects between two looks for it: while a command loads there is none, and looking took 20 % of it
 
 
@@ -38,11 +41,11 @@ def _failed(problem: Exception, command: str) -> int:
     """The exit code of what went wrong, told on stderr; a reader that has had enough is told nothing."""
     from ops.cli.errors import tell
 
-    try:
-        sys.stdout.flush()
-    except OSError as unwritten:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(unwritten, BrokenPipeError):
-            print(f"hookyard: the output cannot be written: {unwritten.strerror}", file=sys.stderr)
-        return 1
-    return 1 if isinstance(problem, BrokenPipeError) else tell(problem, command)
+    if not isinstance(problem, OSError) or problem.errno not in UNWRITABLE:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        return tell(problem, command)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+    if problem.errno != errno.EPIPE:
+        print(f"hookyard: the output cannot be written: {problem.strerror}", file=sys.stderr)
+    return 1

@@ -1,14 +1,17 @@
 """How answers look: one JSON document, or compact tables that are whole wherever no terminal bounds them.
 
-rich folds a table into a terminal; a program gets plain lines, and is spared the time to load it.
+A table is fitted into a terminal; a program gets plain lines, and is spared the time to load what that takes.
 """
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any
 
 GAP = 2  # blanks between columns
 FLOW_WIDTH = 24  # a folded column is no narrower
@@ -69,42 +72,55 @@ def _fitted(
     columns: Sequence[str], rows: Rows, to_the_right: Sequence[bool], spare: Sequence[str], flow: str | None
 ) -> Iterator[str]:
     """As wide as the terminal, or as what must not be broken."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
+    room = shutil.get_terminal_size().columns
     cells = [[shown(value) for value in row] for row in rows]
-    widths = _widths(columns, cells, flow)
-    if _together(widths) > console.width:
+    widths = _widths(columns, cells)
+    if _least(columns, widths, flow) > room:
         cells = [[_brief(value) for value in row] for row in rows]
-        widths = _widths(columns, cells, flow)
+        widths = _widths(columns, cells)
     for name in spare:
-        if _together(widths) > console.width:
+        if _least(columns, widths, flow) > room:
             del widths[columns.index(name)]
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for index, width in widths.items():
-        folds = columns[index] == flow
-        justify: Literal["left", "right"] = "right" if to_the_right[index] else "left"
-        table.add_column(columns[index], justify=justify, overflow="fold", no_wrap=not folds, min_width=width)
-    for row in cells:
-        table.add_row(*(Text(row[index]) for index in widths))
-    console.width = max(console.width, _together(widths) + GAP)
-    with console.capture() as capture:
-        console.print(table)
-    yield from capture.get().splitlines()
+    if flow in columns and (index := columns.index(flow)) in widths:
+        widths[index] = min(widths[index], max(FLOW_WIDTH, room - _together(widths) + widths[index]))
+    for row in (columns, *cells):
+        folded = [_folded(row[index], width) for index, width in widths.items()]
+        for line in zip_longest(*folded, fillvalue=""):
+            parts = zip(line, widths.items(), strict=True)
+            yield (" " * GAP).join(_padded(text, width, to_the_right[index]) for text, (index, width) in parts)
 
 
-def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]], flow: str | None) -> dict[int, int]:
-    """The cells of a terminal that each column needs at least."""
+def _folded(text: str, width: int) -> list[str]:
+    """Lines of at most so many cells of a terminal."""
+    from rich.cells import chop_cells
+
+    lines = textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    return [piece for line in lines for piece in chop_cells(line, width) or [""]]
+
+
+def _padded(text: str, width: int, to_the_right: bool) -> str:
+    blanks = " " * (width - _cells(text))
+    return blanks + text if to_the_right else text + blanks
+
+
+def _cells(text: str) -> int:
     from rich.cells import cell_len
 
-    longest = {i: max(cell_len(row[i]) for row in [columns, *cells]) for i in range(len(columns))}
-    return {i: min(width, FLOW_WIDTH) if columns[i] == flow else width for i, width in longest.items()}
+    return cell_len(text)
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> dict[int, int]:
+    """The cells of a terminal that each column takes."""
+    return {index: max(_cells(row[index]) for row in [columns, *cells]) for index in range(len(columns))}
 
 
 def _together(widths: Mapping[int, int]) -> int:
     return sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def _least(columns: Sequence[str], widths: Mapping[int, int], flow: str | None) -> int:
+    """What they take together if the column that may be folded is narrow."""
+    return _together({i: min(width, FLOW_WIDTH) if columns[i] == flow else width for i, width in widths.items()})
 
 
 def _brief(value: object) -> str:

@@ -23,7 +23,7 @@ from domain.lifecycle import ParkReason
 from ingest.health import Health, health_app
 from ops.asking import ASKING
 from ops.server import OpsConfig, run
-from ops.side import serve, unix_socket
+from ops.side import LIMITS, serve, unix_socket
 from storage import destinations
 from storage.parking import park_waiting
 from storage.schema import migrate
@@ -105,6 +105,25 @@ async def test_metrics_are_open_unless_they_have_a_token(database_url: str) -> N
         assert (await client.get("/metrics", headers={"authorization": "Bearer for-the-scraper"})).status_code == 200
         assert (await client.get("/metrics", headers=ADMIN)).status_code == 200
         assert (await client.get("/", headers={"authorization": "Bearer for-the-scraper"})).status_code == 401
+
+
+async def test_silent_connections_shut_the_door_for_nobody(database_url: str) -> None:
+    async with running(database_url) as client:
+        address = client.base_url.host, client.base_url.port
+        silent = [await asyncio.open_connection(*address) for _ in range(LIMITS.connections + 50)]
+        for _, writer in silent[:100]:
+            writer.write(b"GET /health/live HTTP/1.1\r\n")
+        await asyncio.sleep(0.2)
+        for path in ("/health/live", "/health/ready", "/metrics"):
+            assert (await client.get(path, headers={"connection": "close"})).status_code == 200
+
+        last_reader, last_writer = await asyncio.open_connection(*address)
+        began = asyncio.get_running_loop().time()
+        last_writer.write(b"GET /health/live HTTP/1.1\r\n")
+        assert (await asyncio.wait_for(last_reader.read(), 8)).startswith(b"HTTP/1.1 408")
+        assert asyncio.get_running_loop().time() - began < 7
+        for _, writer in [*silent, (last_reader, last_writer)]:
+            writer.close()
 
 
 async def test_without_an_admin_token_nobody_is_let_in(database_url: str) -> None:

@@ -138,7 +138,6 @@ async def test_a_claim_is_refused_while_an_elder_of_its_key_is_open(pipeline: Pi
     shop = keyed(pipeline)
     await post_keys(pipeline, shop, [1, 2, 1])
     connection = Connection(pipeline.database_url, "test")
-    from uuid import uuid4
 
     token = uuid4()
     await tend(connection, token, "test", timedelta(seconds=30))

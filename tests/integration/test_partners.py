@@ -102,12 +102,13 @@ def test_after_a_rotation_both_secrets_are_valid_until_the_overlap_has_passed(ha
 
     with hand.store.begin() as connection:
         assert (
-            partners.rotate_secret(connection, hand.vault, "shop", "new one", timedelta(hours=1), actor=ACTOR) is None
+            partners.rotate_secret(connection, hand.vault, "shop", "a newer one", timedelta(hours=1), actor=ACTOR)
+            is None
         )
-    assert secrets_of(hand, "shop") == ["new one", *old]
+    assert secrets_of(hand, "shop") == ["a newer one", *old]
     with hand.store.begin() as connection:
-        partners.rotate_secret(connection, hand.vault, "shop", "newest", timedelta(0), actor=ACTOR)
-    assert secrets_of(hand, "shop") == ["newest"]
+        partners.rotate_secret(connection, hand.vault, "shop", "the newest", timedelta(0), actor=ACTOR)
+    assert secrets_of(hand, "shop") == ["the newest"]
 
 
 def test_removing_a_partner_that_something_waits_for_must_be_meant(hand: Hand) -> None:

@@ -1,23 +1,45 @@
-"""What a transaction of an owner changes when it commits, and what its owner makes of the answer."""
+"""An owner's statement at the server: its lease is checked, it commits; and what its owner makes of the answer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.model import promises
 from tests.model.world import (
+    NAMES,
     Item,
     Mechanisms,
     Memory,
     Row,
-    Tenure,
+    Step,
     Transaction,
     World,
     forgotten,
     ordered,
     put,
     replaced,
+    without,
 )
+
+
+def arrives(world: World, transaction: Transaction, m: Mechanisms) -> Iterator[Step]:
+    """A statement gets on at the server, or is given up there because nobody waits for it."""
+    at = transaction.owner
+    rest = world._replace(transactions=without(world.transactions, transaction))
+    who = f"{NAMES[at]}'s {transaction.kind}" + ("" if transaction.wired else ", cut off,")
+    if transaction.stage == "sent":
+        worker = world.workers[at]
+        if m.fence and (worker.lease not in ("live", "late")):
+            yield Step(f"{who} is refused: its lease is lost", rest)
+        else:
+            held = transaction._replace(stage="held")
+            yield Step(f"{who} has its lease checked", rest._replace(transactions=ordered(*rest.transactions, held)))
+    else:
+        after, broken = commit(rest, transaction, m)
+        yield Step(f"{who} commits", after, broken)
+    if not transaction.wired:
+        yield Step(f"{who} is rolled back", rest)
 
 
 @dataclass(slots=True)
@@ -25,13 +47,13 @@ class _Commit:
     """A commit under way."""
 
     world: World
-    owner: Tenure
+    owner: int
     broken: list[str] = field(default_factory=list)
 
 
 def commit(world: World, transaction: Transaction, m: Mechanisms) -> tuple[World, tuple[str, ...]]:
     """The world after the commit, the transaction gone from it, and the promises broken on the way."""
-    work = _Commit(world, transaction.tenure)
+    work = _Commit(world, transaction.owner)
     if transaction.kind == "dispatch":
         _dispatch(work, transaction, m)
     else:
@@ -39,7 +61,7 @@ def commit(world: World, transaction: Transaction, m: Mechanisms) -> tuple[World
         if transaction.wired:
             _tell(work, transaction.batch, answers)
     changed = (work.world.rows, work.world.cursor) != (world.rows, world.cursor)
-    if changed and world.shard != transaction.tenure and transaction.stage != "half":
+    if changed and world.shard != transaction.owner and transaction.stage != "half":
         work.broken.append(promises.STALE_OWNER)
     return work.world, tuple(work.broken)
 
@@ -82,7 +104,7 @@ def _claim(work: _Commit, item: Item, m: Mechanisms) -> str:
 
 def _tell(work: _Commit, batch: tuple[Item, ...], answers: list[str]) -> None:
     """The owner hears what became of its batch."""
-    at = work.owner[0]
+    at = work.owner
     worker = work.world.workers[at]
     memory = worker.memory._replace(batch=())
     for item, answer in zip(batch, answers, strict=True):
@@ -117,7 +139,7 @@ def _dispatch(work: _Commit, transaction: Transaction, m: Mechanisms) -> None:
     world = work.world
     if transaction.stage == "half":
         work.world = world._replace(rows=world.rows + (Row(),) * (world.cursor - len(world.rows)))
-    elif world.shard == transaction.tenure:
+    elif world.shard == transaction.owner:
         work.world = world = world._replace(cursor=world.log)
         if not m.atomic_dispatch:
             half = transaction._replace(stage="half")
@@ -130,7 +152,7 @@ def _dispatch(work: _Commit, transaction: Transaction, m: Mechanisms) -> None:
 
 def _hand_on(work: _Commit, events: range, m: Mechanisms) -> None:
     """The owner hears what was dispatched."""
-    at = work.owner[0]
+    at = work.owner
     worker = work.world.workers[at]
     memory = worker.memory
     if not worker.owns:

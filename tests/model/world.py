@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 Anything = TypeVar("Anything")
 Sortable = TypeVar("Sortable", bound=tuple[Any, ...])
 
-Tenure = tuple[int, int]  # (worker, how many it had before)
-Token = tuple[Tenure, int]
+Token = tuple[int, int]  # (worker, a number nothing else refers to)
+NAMES = "AB"
 MAX_ATTEMPTS = 2  # failures until a delivery is parked
 Mode = Literal["up", "paused", "cut", "dead"]
 
@@ -51,7 +51,7 @@ class Bounds:
 class Row(NamedTuple):
     """A delivery in the table."""
 
-    state: Literal["queued", "delivering", "delivered", "parked"] = "queued"
+    state: str = "queued"  # delivering, delivered, parked
     token: Token | None = None  # of the attempt in flight, else of the last one
     failures: int = 0
 
@@ -93,11 +93,10 @@ class Memory(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """A worker and its present tenure. `lease` is the database's view of it, `trusts` its own clock's."""
+    """A worker, for one tenure. `lease` is the database's view of it, `trusts` its own clock's."""
 
     mode: Mode = "up"
-    tenure: int = 0
-    lease: Literal["none", "live", "late", "fenced"] = "live"
+    lease: Literal["live", "late", "fenced"] = "live"
     trusts: bool = True
     owns: bool = False  # by what it was told
     giving: bool = False  # its shard is about to be given back
@@ -116,7 +115,7 @@ class Transaction(NamedTuple):
     """A statement on its way (`sent`), past its check of the lease (`held`), or with the cursor moved only (`half`)."""
 
     kind: Literal["journal", "dispatch"]
-    tenure: Tenure
+    owner: int
     stage: Literal["sent", "held", "half"] = "sent"
     wired: bool = True  # somebody is there to hear the answer
     batch: tuple[Item, ...] = ()
@@ -139,7 +138,7 @@ class World(NamedTuple):
     cursor: int = 0
     rows: tuple[Row, ...] = ()
     records: tuple[Token, ...] = ()  # attempts on record
-    shard: Tenure | None = (0, 0)
+    shard: int | None = 0  # whose it is
     nudged: bool = False
     workers: tuple[Worker, ...] = ()
     transactions: tuple[Transaction, ...] = ()
@@ -151,6 +150,15 @@ class World(NamedTuple):
     slow: int = 0
     replays: int = 0
     hand_overs: int = 0
+
+
+class Step(NamedTuple):
+    """What happens, what is then, and which promises it broke. `helps`: it needs no fault, person or new event."""
+
+    label: str
+    world: World
+    broken: tuple[str, ...] = ()
+    helps: bool = True
 
 
 def beginning() -> World:
@@ -213,3 +221,16 @@ def without(items: tuple[Anything, ...], item: Anything) -> tuple[Anything, ...]
     """The items but for the first that equals this one."""
     at = items.index(item)
     return (*items[:at], *items[at + 1 :])
+
+
+def deaf(world: World, at: int) -> World:
+    """Nobody hears the answers of the worker's transactions any more."""
+    return world._replace(
+        transactions=ordered(*(t._replace(wired=False) if t.owner == at else t for t in world.transactions))
+    )
+
+
+def hung_up(world: World, at: int) -> World:
+    """Its connections are closed, those to the destination too."""
+    kept = tuple(r for r in world.requests if r.token[0] != at)
+    return deaf(world._replace(requests=kept), at)

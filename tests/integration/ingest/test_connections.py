@@ -240,10 +240,10 @@ async def test_a_connection_stays_open_after_an_answer_and_a_short_refusal(stand
 async def test_what_came_whole_is_answered_although_garbage_follows(stand: Stand, garbage: bytes) -> None:
     answers = await exchange(stand.port, post("/in/acme", b"1") + garbage)
 
-    assert [answer.status for answer in answers] == [202] * (2 if b"acme" in garbage else 1)
+    whole = [b"1", b"2"] if b"acme" in garbage else [b"1"]
+    assert [answer.status for answer in answers] == [202 for _ in whole]
     assert answers[-1].headers["connection"] == "close"
-    assert len(answers) == 1
-    assert [arrival.body for arrival in stand.log.arrivals] == [b"1"]
+    assert [arrival.body for arrival in stand.log.arrivals] == whole
 
 
 @pytest.mark.parametrize("upgrade", ["h2c", "websocket"])

@@ -27,6 +27,27 @@ def test_framing_credentials_and_our_own_names_stay_behind(name: str) -> None:
     assert pass_on([(name.encode(), b"x"), (b"x-a", b"1")]).headers == [(b"x-a", b"1")]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Hookyard_Partner", "hookyard_partner", "Webhook_Id", "WEBHOOK_SIGNATURE", "webhook.id", "Transfer_Encoding",
+        "Content_Length", "content_length", "Content_Type", "Content_Encoding", "User_Agent", "Proxy_Authorization",
+        "X_Api_Key", "X_Hop",
+    ],
+)  # fmt: skip
+def test_a_name_that_a_destination_may_read_as_another_is_dropped_and_named(name: str) -> None:
+    received = [(b"connection", b"x-hop"), (name.encode(), b"evil"), (b"x-a", b"1")]
+    passed = pass_on(received, withheld={b"x-api-key"})
+    assert passed.headers == [(b"x-a", b"1")]
+    assert passed.unprintable == (name.lower().encode(),)
+
+
+def test_an_underscore_alone_offends_nobody() -> None:
+    received = [(b"x_custom", b"1"), (b"x.y", b"2"), (b"content-type", b"text/plain")]
+    assert pass_on(received).headers == received
+    assert configured("x_custom: 1") == (b"x_custom", b"1")
+
+
 def test_a_header_named_by_connection_is_of_that_hop_only() -> None:
     received = [(b"connection", b"X-A, close"), (b"x-a", b"1"), (b"x-b", b"2")]
     assert pass_on(received).headers == [(b"x-b", b"2")]
@@ -54,6 +75,7 @@ def test_a_configured_header_is_taken_apart() -> None:
         " X-A: 1", "X-A: é", "X-A: \ud800", "", "X-A: " + "a" * 9000,
         "Content-Length: 3", "Transfer-Encoding: chunked", "Host: evil.example", "Connection: close", "webhook-id: x",
         "Hookyard-Attempt: 9", "User-Agent: x", "content-type: x", "Proxy-Authorization: x", "TE: trailers",
+        "Hookyard_Attempt: 9", "Content_Length: 3", "content.type: x", "Webhook_Id: x",
     ],
 )  # fmt: skip
 def test_a_configured_header_cannot_break_a_request_or_speak_for_us(text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from domain.events import place_of, unpack_headers
@@ -30,9 +31,10 @@ class Stand:
         self.registry = CollectorRegistry()
         self.log, self.configuration = FakeLog(), FakeConfiguration(ACME, SIGNED, OCTO)
         self.health = Health(storing=True)
+        self.now, self.stopping = NOW, False
         self.edge = Edge(
             self.log, self.configuration, schemes(), IngestMetrics(self.registry), health_app(lambda: self.health),
-            Limits(in_flight=10, body_bytes=5000), clock=lambda: NOW,
+            Limits(in_flight=10, body_bytes=5000), clock=lambda: self.now, stopping=lambda: self.stopping,
         )  # fmt: skip
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.edge), base_url="http://edge")
 
@@ -348,6 +350,109 @@ async def test_beyond_its_bound_of_bytes_the_edge_refuses_and_recovers(stand: St
     assert {answer.status_code for answer in answers} == {202, 503}
     assert sum(answer.status_code == 202 for answer in answers) == 5
     assert (await stand.post()).status_code == 202
+
+
+class Uploading:
+    """A POST whose body comes piece by piece."""
+
+    def __init__(self, stand: Stand, partner: str) -> None:
+        self.pieces: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[Any] = []
+        scope = {"type": "http", "method": "POST", "path": f"/in/{partner}", "query_string": b"", "headers": []}
+        self.task = asyncio.create_task(stand.edge(scope, self.pieces.get, self._send))
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    async def says(self, size: int, *, more: bool = True) -> None:
+        self.pieces.put_nowait({"type": "http.request", "body": b"x" * size, "more_body": more})
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    @property
+    def status(self) -> int:
+        return self.sent[0]["status"] if self.sent else 0
+
+
+async def test_when_memory_is_full_the_largest_partners_longest_silent_upload_gives_way(stand: Stand) -> None:
+    stand.configuration.set(ACME, replace(ACME, id=9, name="small"))
+    small = Uploading(stand, "small")
+    await small.says(400)
+    first, second, third, fourth, fifth = (Uploading(stand, "acme") for _ in range(5))
+    for upload in (first, second, third, fourth, fifth):
+        await upload.says(900)
+    await first.says(50)  # it was silent, but is no longer
+
+    newcomer = Uploading(stand, "small")
+    await newcomer.says(600, more=False)
+
+    assert [upload.status for upload in (first, second, third, newcomer)] == [0, 503, 0, 202]
+    assert second.sent[0]["headers"][-1] == (b"connection", b"close")
+    assert stand.counted("hookyard_events_refused_total", partner="acme", reason="overloaded") == 1
+    for upload in (small, first, third, fourth, fifth):
+        await upload.says(1, more=False)
+        await asyncio.wait_for(upload.task, 1)
+        assert upload.status == 202
+    second.pieces.put_nowait({"type": "http.disconnect"})
+    await asyncio.wait_for(second.task, 1)
+    assert second.task.cancelling() == 0
+
+
+async def test_an_upload_that_does_not_fit_beside_what_waits_for_commit_is_refused(stand: Stand) -> None:
+    gate = asyncio.Event()
+    real = stand.log.accept
+
+    async def wait(arrival: Arrival) -> Answer:
+        await gate.wait()
+        return await real(arrival)
+
+    stand.log.accept = wait  # type: ignore[method-assign]
+    whole = [Uploading(stand, "acme") for _ in range(5)]
+    for upload in whole:
+        await upload.says(990, more=False)
+    newcomer = Uploading(stand, "acme")
+    await newcomer.says(200, more=False)
+    await asyncio.wait_for(newcomer.task, 1)
+    gate.set()
+    await asyncio.gather(*(upload.task for upload in whole))
+
+    assert newcomer.status == 503
+    assert {upload.status for upload in whole} == {202}
+
+
+async def test_a_length_of_thousands_of_digits_is_malformed(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    for digits in ("0" * 5000 + "5", "9" * 5000):
+        problem(await stand.post(content_length=digits), 400, "malformed")
+
+    assert "Traceback" not in capsys.readouterr().out
+    assert stand.counted("hookyard_events_refused_total", partner="", reason="unexpected") == 0
+
+
+async def test_a_defect_that_a_sender_has_found_fills_no_log(stand: Stand) -> None:
+    def fail(arrival: Arrival) -> Answer:
+        raise RuntimeError("bug")
+
+    stand.log.say = fail
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(20):
+            assert (await stand.post()).status_code == 503
+        stand.now += 11
+        await stand.post()
+
+    assert [(line["event"], line["untold"]) for line in logged] == [("ingest.unexpected", 0), ("ingest.unexpected", 19)]
+    assert stand.counted("hookyard_events_refused_total", partner="", reason="unexpected") == 21
+
+
+async def test_once_it_is_stopping_nothing_is_taken_on(stand: Stand) -> None:
+    stand.stopping, stand.health = True, Health(storing=False, amiss=("stopping",))
+
+    answer = await stand.post()
+
+    problem(answer, 503, "stopping")
+    assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
+    assert (await stand.client.get("/health/live")).status_code == 200
+    assert (await stand.client.get("/health/ready")).json()["amiss"] == ["stopping"]
+    assert not stand.log.arrivals
 
 
 async def test_a_sender_that_leaves_in_mid_upload_stores_nothing(stand: Stand) -> None:

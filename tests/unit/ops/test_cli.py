@@ -9,6 +9,7 @@ import sys
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -40,6 +41,16 @@ def test_a_listing_of_any_length_is_one_document(capsys: pytest.CaptureFixture[s
     for rows in ([], [{"n": 1}], [{"n": 1}, {"n": "ä"}]):
         output.print_json_rows(iter(rows))
         assert json.loads(capsys.readouterr().out) == rows
+
+
+def test_json_moves_no_cursor_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    value: Any = {"type": "\x9b31m\x85\x7f\x1b[0m\u202e\u2028\ud800\U000e0001 ünïcode 日本 🎉 \\u009b"}
+    for rows in (False, True):
+        output.print_json_rows([value]) if rows else output.print_json(value)
+        text = capsys.readouterr().out
+        assert json.loads(text) == ([value] if rows else value)
+        assert all(c.isprintable() or c == "\n" for c in text)
+        assert "ünïcode 日本 🎉" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])
