@@ -74,7 +74,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
         self._since = self._looked_at = self.loop.time()
-        if len(self.connections) > self._limits.connections and True:
+        if len(self.connections) > self._limits.connections and not self._take_a_place():
             self._give_up(TOO_MANY, unasked=True)
         else:
             self._await_more()

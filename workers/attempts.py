@@ -206,7 +206,7 @@ class Attempts:
             may_start=lambda: boot_seconds() < min(start_by, self._lease_ends()),
         )
         dropped = b", ".join(built.dropped).decode("ascii", "replace")
-        note = f"headers not passed on, because not printable ASCII: {dropped}"[:500] if dropped else None
+        note = f"headers not passed on (not printable ASCII, or a name that passes for another): {dropped}"[:500] if dropped else None
         return await self._client.send(built.outgoing), note
 
     async def _land(self, flight: Flight, begun: Delivery, exchange: Exchange, note: str | None) -> None:

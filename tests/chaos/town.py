@@ -210,7 +210,7 @@ async def _send(name: str, lane: int, port: int, until: float, dice: random.Rand
             mail.posted.append(event)
             await _post(sender, event, mail, again=partner.insists)
             if number % partner.burst == 0:
-                await asyncio.sleep(dice.uniform(0, 2 * pause))
+                await asyncio.sleep(max(0.0, min(dice.uniform(0, 2 * pause), until - time.monotonic())))
 
 
 def _event(partner: str, identity: str, dice: random.Random) -> Posted:

@@ -17,3 +17,17 @@ async def test_a_breaker_whose_row_has_moved_on_still_opens_and_stays_open(pipel
     await pipeline.until_sql("SELECT breaker FROM gates", [("open",)], steady_seconds=1.5)
 
     assert len(pipeline.sink.requests) == before == 3
+
+
+async def test_the_breaker_of_a_removed_destination_is_nobodys_news(hand: Hand) -> None:
+    gone, there = hand.destination("gone"), hand.destination("there")
+    hand.sql("UPDATE gates SET breaker = 'open', opened_at = now()")
+    with hand.store.begin() as connection:
+        url = connection.engine.url.render_as_string(hide_password=False)
+    destinations.remove(hand.store, "gone", actor="ada")
+    connection = Connection(url.replace("+psycopg", ""), "test")
+    try:
+        assert [row[0] for row in await gates.read(connection, [])] == [there]
+        assert sorted(row[0] for row in await gates.read(connection, [gone])) == [gone, there]
+    finally:
+        await connection.close()

@@ -102,10 +102,10 @@ def test_after_a_rotation_both_secrets_are_valid_until_the_overlap_has_passed(ha
 
     with hand.store.begin() as connection:
         assert (
-            partners.rotate_secret(connection, hand.vault, "shop", "a newer one", timedelta(hours=1), actor=ACTOR)
+            partners.rotate_secret(connection, hand.vault, "shop", "newer one", timedelta(hours=1), actor=ACTOR)
             is None
         )
-    assert secrets_of(hand, "shop") == ["a newer one", *old]
+    assert secrets_of(hand, "shop") == ["newer one", *old]
     with hand.store.begin() as connection:
         partners.rotate_secret(connection, hand.vault, "shop", "the newest", timedelta(0), actor=ACTOR)
     assert secrets_of(hand, "shop") == ["the newest"]
