@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from delivery.exchange import Outgoing
 from domain.destinations import Destination
-from domain.headers import Header, header_value, pass_on
+from domain.headers import Header, as_read, header_value, pass_on
 from domain.signatures import sign
 
 
@@ -47,8 +47,8 @@ def build_request(
     """
     passed = pass_on(subject.headers, subject.withheld)
     configured = [(name.lower().encode(), value.encode()) for name, value in destination.headers]
-    replaced = {name for name, _ in configured}
-    headers = [header for header in passed.headers if header[0] not in replaced]
+    replaced = {as_read(name) for name, _ in configured}
+    headers = [header for header in passed.headers if as_read(header[0]) not in replaced]
     headers += configured
     headers += [
         (b"user-agent", b"Hookyard/" + version.encode()),
