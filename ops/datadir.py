@@ -143,7 +143,9 @@ def complete(settings: Settings) -> Settings:
     if settings.allow_networks is None and servers.allow_networks:
         found["allow_networks"] = parse_networks(servers.allow_networks)
     for name, where in (("ingest_bind", servers.ingest), ("ops_bind", servers.ops)):
-        if where and name not in settings.model_fields_set:
+        if where and (
+            name not in settings.model_fields_set or getattr(settings, name).port == 0
+        ):  # 0: whichever it got
             found[name] = parse_bind(where)
     return settings.model_copy(update=found)
 

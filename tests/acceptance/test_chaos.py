@@ -14,7 +14,7 @@ FAULTS = ("worker-killed", "valkey-emptied", "database-cut")
 
 @pytest.mark.slow
 async def test_everything_holds_after_a_short_storm(own_servers: Servers) -> None:
-    outcome = await play(draw(SEED, seconds=12, faults=FAULTS, few_connections=False), own_servers)
+    outcome = await play(draw(SEED, seconds=9, faults=FAULTS, few_connections=False), own_servers)
 
     print(outcome.plan, outcome.figures)
     assert outcome.violations == {}

@@ -164,7 +164,7 @@ def arrivals_are_in_order(seen: Seen) -> Iterator[str]:
 def never_two_in_flight(seen: Seen) -> Iterator[str]:
     for name, line in seen.lines.items():
         for before, after in pairwise(line):
-            if after.began_at < _end(before, seen) - (0 if before.status else GOODBYE_SECONDS):
+            if after.began_at < _end(before, seen):
                 yield f"{name}: {after.sequence}/{after.attempt} began during {before.sequence}/{before.attempt}"
 
 
@@ -174,7 +174,7 @@ def destinations_get_no_more_at_once_than_they_take(seen: Seen) -> Iterator[str]
         for arrival in sorted((a for a in seen.arrivals if a.path == f"/{name}"), key=lambda a: a.began_at):
             while ends and ends[0] <= arrival.began_at:
                 heapq.heappop(ends)
-            heapq.heappush(ends, _end(arrival, seen) - GOODBYE_SECONDS)
+            heapq.heappush(ends, _end(arrival, seen))
             if len(ends) > destination.concurrency:
                 yield f"{name} got {len(ends)} at once"
 
@@ -198,7 +198,7 @@ def _unexplained(line: Sequence[Arrival], seen: Seen, per_fault: int) -> Iterato
     budget = {id(fault): per_fault for fault in seen.faults("worker", "postgres")}
     answered: dict[str, float] = {}
     for arrival in line:
-        at = answered.get(arrival.id)
+        at = answered.pop(arrival.id, None)  # only of the last time: a repeat that failed is retried like any other
         if at is not None:
             near = [
                 fault
@@ -214,11 +214,14 @@ def _unexplained(line: Sequence[Arrival], seen: Seen, per_fault: int) -> Iterato
 
 
 def _end(arrival: Arrival, seen: Seen) -> float:
-    """When the exchange ended. A frozen worker's connection stays open: its exchange ends with its time."""
+    """When the exchange ended: with its answer, or with its connection, whose goodbye may be noticed late. A frozen
+    worker's connection stays open: its exchange ends with its time."""
     ended = arrival.ended_at if arrival.ended_at is not None else float("inf")
     over = arrival.began_at + DESTINATIONS[arrival.path.strip("/")].timeout_seconds
     held_open = any(f.began_at <= ended and f.ended_at >= arrival.began_at for f in seen.faults("worker"))
-    return over if arrival.status is None and ended > over and held_open else ended
+    if arrival.status is not None:
+        return ended
+    return over if ended > over and held_open else ended - GOODBYE_SECONDS
 
 
 # --- the database ----------------------------------------------------------------------------------------------------

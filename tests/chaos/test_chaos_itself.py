@@ -67,6 +67,11 @@ def test_a_repeat_is_explained_by_a_lost_worker_once_and_by_an_emptied_valkey_ne
     assert len(list(checker.repeats_after_success_are_explained(seen(*again, happened=(LOSS,))))) == 1
 
 
+def test_a_repeat_that_failed_is_retried_like_any_other() -> None:
+    lost, failed, retried = (an_arrival(1, 10.0 + n, 10.1 + n, (200, 500, 200)[n], n + 1) for n in range(3))
+    assert list(checker.repeats_after_success_are_explained(seen(lost, failed, retried, happened=(LOSS,)))) == []
+
+
 def test_a_request_without_a_record_and_a_record_without_a_request_are_seen() -> None:
     row = SimpleNamespace(partner="acme", destination="ledger", seq=1, number=1, outcome="success", status=200)
     assert list(checker.every_request_is_on_record(seen(an_arrival(1, 1.0, 1.1), attempts=[row]))) == []

@@ -2,6 +2,9 @@
 
 from datetime import timedelta
 
+from storage import destinations, gates
+from storage.database import Connection
+from tests.by_hand import Hand
 from tests.pipeline import Pipeline
 
 
@@ -19,13 +22,11 @@ async def test_a_breaker_whose_row_has_moved_on_still_opens_and_stays_open(pipel
     assert len(pipeline.sink.requests) == before == 3
 
 
-async def test_the_breaker_of_a_removed_destination_is_nobodys_news(hand: Hand) -> None:
+async def test_the_breaker_of_a_removed_destination_is_nobodys_news(hand: Hand, database_url: str) -> None:
     gone, there = hand.destination("gone"), hand.destination("there")
     hand.sql("UPDATE gates SET breaker = 'open', opened_at = now()")
-    with hand.store.begin() as connection:
-        url = connection.engine.url.render_as_string(hide_password=False)
     destinations.remove(hand.store, "gone", actor="ada")
-    connection = Connection(url.replace("+psycopg", ""), "test")
+    connection = Connection(database_url, "test")
     try:
         assert [row[0] for row in await gates.read(connection, [])] == [there]
         assert sorted(row[0] for row in await gates.read(connection, [gone])) == [gone, there]

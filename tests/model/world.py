@@ -32,7 +32,7 @@ class Mechanisms:
     atomic_dispatch: bool = True  # the cursor moves in the transaction that makes the deliveries
     reads_wait: bool = True  # a lane is not read anew while the commit of an outcome of it is not known
     reread_if_unsure: bool = True  # a dispatch whose answer was lost: its lanes are read again
-    copies_end_first: bool = True  # a dispatch that a broken connection left in the server ends before the next begins
+    copies_end_first: bool = True  # a dispatch that a broken connection left behind ends before its owner goes on
 
 
 @dataclass(frozen=True, slots=True)

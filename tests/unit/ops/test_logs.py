@@ -46,6 +46,13 @@ def test_a_line_is_json_with_the_context_of_its_process(capsys: pytest.CaptureFi
     assert (theirs["event"], theirs["slot"], theirs["level"]) == ("odd: thing", "worker-0", "warning")
 
 
+def test_what_does_not_apply_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "console")
+    structlog.get_logger().info("delivery.attempted", status=None, park_reason=None, attempt=0)
+    told = capsys.readouterr().err
+    assert ("None" in told, "attempt=0" in told) == (False, True)
+
+
 def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("warning", "console")
     structlog.get_logger().info("quiet")
