@@ -36,6 +36,7 @@ from workers.metrics import Metrics
 from workers.turns import FULL_PAUSE_SECONDS, Turns, Turnstile
 
 SET_ASIDE_SECONDS = 30.0  # a lane in which our own code failed
+NOT_PASSED_ON = "headers not passed on (not printable ASCII, or a name that passes for another)"
 RECORD_SECONDS = 3.0  # for the records of attempts that a stop interrupted
 GONE_PAUSE_SECONDS = 2.0  # until the configuration in force says that it is suspended
 EVIDENCE = {Evidence.GOOD: 1, Evidence.NONE: 0, Evidence.BAD: -1}
@@ -206,7 +207,7 @@ class Attempts:
             may_start=lambda: boot_seconds() < min(start_by, self._lease_ends()),
         )
         dropped = b", ".join(built.dropped).decode("ascii", "replace")
-        note = f"headers not passed on (not printable ASCII, or a name that passes for another): {dropped}"[:500] if dropped else None
+        note = f"{NOT_PASSED_ON}: {dropped}"[:500] if dropped else None
         return await self._client.send(built.outgoing), note
 
     async def _land(self, flight: Flight, begun: Delivery, exchange: Exchange, note: str | None) -> None:

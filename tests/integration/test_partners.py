@@ -102,8 +102,7 @@ def test_after_a_rotation_both_secrets_are_valid_until_the_overlap_has_passed(ha
 
     with hand.store.begin() as connection:
         assert (
-            partners.rotate_secret(connection, hand.vault, "shop", "newer one", timedelta(hours=1), actor=ACTOR)
-            is None
+            partners.rotate_secret(connection, hand.vault, "shop", "newer one", timedelta(hours=1), actor=ACTOR) is None
         )
     assert secrets_of(hand, "shop") == ["newer one", *old]
     with hand.store.begin() as connection:
