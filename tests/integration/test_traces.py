@@ -66,6 +66,7 @@ async def test_an_owner_that_stood_still_between_claim_and_write_wakes_up_and_wi
     await pipeline.settled()  # the successor has waited out the budget, and delivered
     pause.over.set()
     await until(lambda: first.worker._tenure is not stale)
+    await ready(first)
 
     assert pipeline.sink.sequences() == [1, 2]
     assert pipeline.sql(RECORDS) == [(1, 1, "lost"), (1, 2, "success"), (2, 1, "success")]

@@ -48,6 +48,7 @@ def _is_waiting(worker: Worker, flight: Flight) -> bool:
 
 
 def answers(world: World, request: Request, bounds: Bounds) -> Iterator[Step]:
+    """What the destination says to an open request, or that it says nothing in time."""
     at, event = request.token[0], request.event
     closed = world._replace(requests=without(world.requests, request))
     heard = tuple(e for e in world.acknowledged if e != event)

@@ -24,7 +24,7 @@ class Mechanisms:
 
     fence: bool = True  # a transaction of an owner that was fenced is refused
     hold: bool = True  # FOR SHARE: no takeover between that check and the commit
-    budget_wait: bool = True  # the successor waits start grace and timeout before it writes an attempt off
+    budget_wait: bool = True  # a successor waits start grace and timeout before it writes an attempt off
     grace_check: bool = True  # asked right before the request is written: is the claim still young enough?
     lease_check: bool = True  # and: has the lease not ended, by the owner's own clock?
     token_check: bool = True  # an outcome counts only for the attempt whose token the delivery carries
