@@ -93,9 +93,11 @@ class Turns:
 
     def want(self, lane: Lane) -> None:
         """The lane gets its turn as soon as it has a candidate and is admitted."""
+        self._want(lane, asyncio.get_running_loop().time())
+
+    def _want(self, lane: Lane, now: float) -> None:
         if lane.wants or self._is_paused(lane):
             return
-        now = asyncio.get_running_loop().time()
         if lane.candidate(now) is None:
             self._wait_until_due(lane, now)
             return
@@ -184,17 +186,20 @@ class Turns:
         return False
 
     def _go(self, turnstile: Turnstile, lane: Lane, now: float) -> None:
-        """The lane's candidate begins with the slot just admitted, or the slot goes back."""
+        """The lane's candidate begins with the slot just admitted, or the slot goes back.
+
+        One `now` for all that a pump decides: a lane that wanted to go at a later one would be asked for ever.
+        """
         lane.wants = False
         entry = None if self._is_paused(lane) else lane.candidate(now)
         if entry is None:
             self._pool.release(turnstile.id)
-            self.want(lane)
+            self._want(lane, now)
             return
         probe, turnstile.probe = turnstile.probe, None
         lane.begin(entry)
         self._begin(turnstile, lane, entry, probe)
-        self.want(lane)
+        self._want(lane, now)
 
     def _wake_at(self, turnstile: Turnstile, moment: float) -> None:
         if turnstile.timer is not None:

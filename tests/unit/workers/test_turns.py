@@ -1,16 +1,19 @@
 """Fair turns: among destinations, among the lanes of each, and who must step aside."""
 
 import asyncio
+import itertools
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+import pytest
 
 from delivery.breaker import Breaker, Row
 from delivery.pool import Pool
 from domain.destinations import Destination
 from domain.lifecycle import Delivery, State
 from storage.lanes import LaneRead
-from workers.lane import Entry, Lane
+from workers.lane import FRESH, Entry, Lane
 from workers.turns import Turns, Turnstile
 
 AT = datetime(2026, 12, 1, tzinfo=UTC)
@@ -108,6 +111,29 @@ async def test_a_strict_lane_has_one_turn_at_a_time() -> None:
     await worker.end()
 
     assert worker.begun == [(1, 7), (1, 7)]
+
+
+async def test_retries_that_fall_due_while_turns_are_given_do_not_keep_the_ring_turning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = Worker()
+    lane = await worker.lane(1, 7, n=9, key=None)
+    loop = asyncio.get_running_loop()
+    start, looks = loop.time(), itertools.count()
+
+    def time() -> float:
+        look = next(looks)
+        assert look < 10_000, "the ring turns and turns, and nobody goes"
+        return start + look / 1000  # a millisecond passes at every look
+
+    monkeypatch.setattr(loop, "time", time)
+    for turnstile, _, entry in worker.flying:
+        lane.end(entry, replace(FRESH, retry_in=timedelta(milliseconds=entry.sequence)), start)
+        worker.pool.release(turnstile.id)
+    worker.turns.want(lane)
+
+    while len(worker.begun) < 18:
+        await asyncio.sleep(0)
 
 
 async def test_lanes_of_a_destination_take_turns() -> None:
