@@ -29,9 +29,11 @@ SELECT l.partner_id, l.destination_id FROM lanes l
 JOIN partners p ON p.id = l.partner_id
 WHERE p.shard = ANY (%s) AND (l.waiting > 0 OR l.in_flight > 0 OR l.holding > 0)
 """
-OPEN_LANES_OF = """
-SELECT partner_id, destination_id FROM lanes
-WHERE partner_id = ANY (%s) AND (waiting > 0 OR in_flight > 0 OR holding > 0)
+TAILS = """
+SELECT l.partner_id, l.destination_id, l.tail_seq FROM lanes l
+JOIN partners p ON p.id = l.partner_id
+JOIN shards s ON s.shard = p.shard
+WHERE s.owner = %s AND l.waiting > 0
 """
 NUDGED = """
 DELETE FROM nudges n USING partners p, shards s
@@ -177,10 +179,10 @@ async def open_lanes(connection: Connection, shards: Iterable[int]) -> list[Lane
     return [(partner_id, destination_id) for partner_id, destination_id in rows]
 
 
-async def open_lanes_of(connection: Connection, partners: Iterable[int]) -> list[LaneKey]:
-    """Lanes of these partners that have something open, in flight or holding."""
-    rows = await connection.fetch(OPEN_LANES_OF, (list(partners),))
-    return [(partner_id, destination_id) for partner_id, destination_id in rows]
+async def tails(connection: Connection, token: UUID) -> dict[LaneKey, int]:
+    """The last sequence dispatched to each lane of this owner in which something waits."""
+    rows = await connection.fetch(TAILS, (token,))
+    return {(partner_id, destination_id): tail for partner_id, destination_id, tail in rows}
 
 
 async def read_lanes(connection: Connection, afters: dict[LaneKey, int], limit: int) -> dict[LaneKey, LaneRead]:

@@ -44,7 +44,7 @@ class Feed:
         self.lanes: dict[LaneKey, Lane] = {}
         self._news: dict[int, int] = {}  # partner -> a sequence known to be there (0: look)
         self._cursors: dict[int, int] = {}
-        self._unsure: set[int] = set()  # partners of whom a dispatch may have been done whose answer was lost
+        self._unsure = False  # a dispatch may have been done whose answer was lost
         self._has_news = asyncio.Event()
         self._behind: dict[LaneKey, Lane] = {}
         self._is_behind = asyncio.Event()
@@ -70,6 +70,15 @@ class Feed:
             lane = self._lane(key)
             if lane is not None:
                 self.reread(lane)
+
+    def compare(self, tails: dict[LaneKey, int]) -> None:
+        """Lanes to which more was dispatched than is known here are read on: a dispatch that a broken connection left
+        behind may have committed at any time since."""
+        for key, tail in tails.items():
+            if (lane := self._lane(key)) is not None:
+                if lane.overlooks(tail):
+                    lane.behind = lane.missed = True
+                self.read_on(lane)
 
     def reread(self, lane: Lane) -> None:
         """All but what is flying is read again."""
@@ -139,7 +148,7 @@ class Feed:
             try:
                 await self._dispatch(known)
             except StorageUnavailable:
-                self._unsure.update(known)
+                self._unsure = True
                 self.announce(dict.fromkeys(known, 0))
                 await asyncio.sleep(PAUSE_SECONDS)
 
@@ -151,9 +160,9 @@ class Feed:
             counts[event.partner_id] += 1
             self._cursors[event.partner_id] = event.sequence
             self._hand_on(event)
-        if unsure := self._unsure.intersection(partners):
-            self.open(await storage.open_lanes_of(self._connection, unsure))
-            self._unsure -= unsure
+        if self._unsure:
+            self.compare(await storage.tails(self._connection, self._token))
+            self._unsure = False
         self.announce({partner_id: 0 for partner_id, n in counts.items() if n == EVENTS_PER_PARTNER})
 
     def _hand_on(self, event: Dispatched) -> None:

@@ -150,6 +150,10 @@ class Lane:
         self.tail = self.position = sequence
         return True
 
+    def overlooks(self, tail: int) -> bool:
+        """Whether more is dispatched to it than it knows, and it is not about to find out."""
+        return not self.behind and tail > self.tail
+
     @property
     def should_read(self) -> bool:
         """Whether it is behind and has room."""

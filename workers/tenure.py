@@ -38,6 +38,7 @@ from workers.turns import Turns
 
 POLL_SECONDS = 1.0  # for what no hint announced
 NUDGE_SECONDS = 0.5  # for what people changed, and for breakers
+COMPARE_SECONDS = 5.0  # for what was dispatched and nobody here has heard of
 SHARED_SECONDS = 2.0  # for who else sends to a destination
 SUSPEND_SECONDS = 10.0
 DRAIN_RATE_SECONDS = 5.0
@@ -127,6 +128,7 @@ class Tenure:
                 "dispatch": self.feed.dispatch_for_ever(),
                 "reads": self.feed.read_for_ever(),
                 "poll": self._every(POLL_SECONDS, self._poll),
+                "tails": self._every(COMPARE_SECONDS, self._compare),
                 "nudges": self._every(NUDGE_SECONDS, self._look_around),
                 "shared": self._every(SHARED_SECONDS, self._see_others),
                 "suspend": self._every(SUSPEND_SECONDS, self._suspend_the_failing),
@@ -240,6 +242,9 @@ class Tenure:
 
     async def _poll(self) -> None:
         self.feed.announce(dict.fromkeys(await storage.undispatched(self._owner, self.token), 0))
+
+    async def _compare(self) -> None:
+        self.feed.compare(await storage.tails(self._owner, self.token))
 
     async def _look_around(self) -> None:
         try:

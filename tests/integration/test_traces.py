@@ -13,6 +13,7 @@ from tests.pipeline import Pipeline, Running
 from tests.sink import overlaps
 from tests.watching import Gate, ready, tenure_of, until
 from workers import attempts
+from workers import tenure as tenures
 
 SECOND = timedelta(seconds=1)
 JOURNAL = "hookyard worker journal"
@@ -177,3 +178,27 @@ async def test_a_failure_and_the_next_claim_of_its_delivery_are_known_when_their
     assert pipeline.sink.sequences("/") == [1, 1]
     assert pipeline.sql(RECORDS + ", partner_id") == [(1, 1, "http_error"), (1, 1, "success"), (1, 2, "success")]
     assert pipeline.sql("SELECT DISTINCT l.in_flight, g.in_flight FROM lanes l, gates g") == [(0, 0)]
+
+
+async def test_what_a_dispatch_made_of_which_its_owner_never_heard_is_found(
+    pipeline: Pipeline, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner's connection broke, it has looked at the lane since, and only now the server goes on."""
+    monkeypatch.setattr(tenures, "COMPARE_SECONDS", 0.1)
+    shop = pipeline.lane()
+    running = pipeline.start_worker(lease=timedelta(minutes=1))
+    await ready(running)
+    await pipeline.post(shop)
+    await pipeline.settled()  # the lane is known
+    tenure = tenure_of(running)
+    with monkeypatch.context() as patch:
+        patch.setattr(tenure.feed, "_shard_of", lambda partner_id: None)  # so it leaves the log alone
+        await pipeline.post(shop)
+        left_behind = await elsewhere.transaction(
+            "SELECT * FROM dispatch(%s, %s, '{f}', 64, 0)", tenure.token, [shop.id]
+        )
+        await left_behind.commit()
+
+    await pipeline.settled()
+
+    assert pipeline.sink.sequences() == [1, 2]

@@ -74,7 +74,7 @@ def _lease(world: World, at: int, worker: Worker, m: Mechanisms) -> Iterator[Ste
         shard = None if shard == other else shard
     shard = at if shard is None else shard
     gains = shard == at and not worker.owns
-    memory = Memory(unsaved=worker.memory.unsaved, unsure=worker.memory.unsure) if gains else worker.memory
+    memory = Memory(unsaved=worker.memory.unsaved) if gains else worker.memory
     workers[at] = worker._replace(lease="live", trusts=True, owns=worker.owns or gains, memory=memory)
     transactions = tuple(
         t for t in world.transactions if not (m.fence and t.stage == "sent" and _is_fenced(workers, t))
@@ -92,13 +92,13 @@ def _asks(world: World, at: int, worker: Worker, m: Mechanisms, bounds: Bounds) 
     """What goes to the database: dispatch, reading on, the journal, nudges."""
     memory, name = worker.memory, NAMES[at]
     sent = [t for t in world.transactions if t.owner == at and t.wired]
-    left = [
-        t for t in world.transactions if t.owner == at and not t.wired and t.kind == "dispatch" and m.copies_end_first
-    ]
-    is_dispatching = bool(left) or any(t.kind == "dispatch" for t in sent)
-    if worker.owns and (world.log > world.cursor or memory.unsure) and not is_dispatching:
+    is_dispatching = any(t.kind == "dispatch" for t in sent)
+    if worker.owns and world.log > world.cursor and not is_dispatching:
         yield _send(world, Transaction("dispatch", at), f"{name} dispatches", m, bounds)
-    if worker.owns and memory.behind and not left and not (m.reads_wait and memory.tail < 0 and memory.unsaved):
+    if m.compares and worker.owns and not memory.behind and len(world.rows) > memory.tail:
+        after = put(world, at, worker._replace(memory=memory._replace(behind=True)))
+        yield Step(f"{name} sees that more was dispatched to its lane", after)
+    if worker.owns and memory.behind and not (m.reads_wait and memory.tail < 0 and memory.unsaved):
         yield Step(f"{name} reads its lane", put(world, at, worker._replace(memory=_read(world, memory))))
     if world.nudged and world.shard == at:
         after = put(world, at, worker._replace(memory=forgotten(memory) if worker.owns else memory))

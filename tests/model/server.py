@@ -147,10 +147,10 @@ def _dispatch(work: _Commit, transaction: Transaction, m: Mechanisms) -> None:
             return
         work.world = world._replace(rows=world.rows + (Row(),) * (world.log - len(world.rows)))
     if transaction.wired:
-        _hand_on(work, range(len(world.rows) + 1, len(work.world.rows) + 1), m)
+        _hand_on(work, range(len(world.rows) + 1, len(work.world.rows) + 1))
 
 
-def _hand_on(work: _Commit, events: range, m: Mechanisms) -> None:
+def _hand_on(work: _Commit, events: range) -> None:
     """The owner hears what was dispatched."""
     at = work.owner
     worker = work.world.workers[at]
@@ -162,6 +162,4 @@ def _hand_on(work: _Commit, events: range, m: Mechanisms) -> None:
             memory = memory._replace(behind=True)
         else:
             memory = memory._replace(queue=(*memory.queue, event), tail=event)
-    if memory.unsure:
-        memory = (forgotten(memory) if m.reread_if_unsure else memory)._replace(unsure=False)
     work.world = put(work.world, at, worker._replace(memory=memory))

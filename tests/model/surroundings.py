@@ -111,8 +111,4 @@ def recovers(world: World) -> Iterator[Step]:
 
 def _cut(world: World, at: int) -> World:
     """Its connections are gone, and with them the answers of what runs."""
-    worker = world.workers[at]
-    unsure = any(t.kind == "dispatch" and t.owner == at and t.wired for t in world.transactions)
-    memory = worker.memory._replace(unsure=worker.memory.unsure or unsure)
-    after = put(world, at, worker._replace(mode="cut", giving=False, memory=memory))
-    return deaf(after, at)
+    return deaf(put(world, at, world.workers[at]._replace(mode="cut", giving=False)), at)

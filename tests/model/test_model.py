@@ -52,8 +52,7 @@ SHARP = {
     "the order check": (Mechanisms(order_check=False), Bounds(faults=0, replays=1), promises.OUT_OF_ORDER),
     "the atomic dispatch": (Mechanisms(atomic_dispatch=False), Bounds(kinds="die"), promises.SKIPPED),
     "waiting to read": (Mechanisms(reads_wait=False), Bounds(faults=0, replays=1), promises.STUCK),
-    "reading after a lost answer": (Mechanisms(reread_if_unsure=False), CUT, promises.STUCK),
-    "no late copies of a dispatch": (Mechanisms(copies_end_first=False), CUT, promises.STUCK),
+    "comparing what is known with the table": (Mechanisms(compares=False), CUT, promises.STUCK),
 }
 
 

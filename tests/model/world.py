@@ -31,8 +31,7 @@ class Mechanisms:
     order_check: bool = True  # a claim counts only if nothing before it in the lane is open
     atomic_dispatch: bool = True  # the cursor moves in the transaction that makes the deliveries
     reads_wait: bool = True  # a lane is not read anew while the commit of an outcome of it is not known
-    reread_if_unsure: bool = True  # a dispatch whose answer was lost: its lanes are read again
-    copies_end_first: bool = True  # a dispatch that a broken connection left behind ends before its owner goes on
+    compares: bool = True  # an owner looks now and then whether more was dispatched to its lanes than it knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,6 @@ class Memory(NamedTuple):
     unsaved: int = 0  # an event whose outcome was submitted and is not known to be committed
     pending: tuple[Item, ...] = ()  # the journal's queue
     batch: tuple[Item, ...] = ()  # its running commit, until its fate is known
-    unsure: bool = False  # a dispatch may have been done, its answer was lost
 
 
 class Worker(NamedTuple):
