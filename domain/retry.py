@@ -3,6 +3,7 @@
 Pure: jitter and the time of the answer are arguments.
 """
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -40,6 +41,13 @@ def retry_in(
     """The backoff, or as long as the destination asked for if that is more, at most the cap."""
     wait = backoff(failures, base, factor, cap, jitter)
     return wait if asked is None else max(wait, min(asked, cap))
+
+
+@functools.cache
+def longest(attempts: int, base: timedelta, factor: float, cap: timedelta, timeout: timedelta) -> timedelta:
+    """How long that many attempts take at most, each up to its timeout and each wait as long as jitter makes it."""
+    waits = (backoff(failures, base, factor, cap, jitter=1.0) for failures in range(1, attempts))
+    return sum(waits, timeout * attempts)
 
 
 def _grown(seconds: float, factor: float, times: int) -> float:

@@ -1,14 +1,15 @@
 """`hookyard doctor`: is this installation well? Each finding is a check, whether it passed, and what was seen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from domain.retry import longest
 from domain.values import counted
 from ops.settings import Settings, WrongSetting
 from storage import condition
-from storage.condition import Condition
+from storage.condition import Condition, Waiting
 from storage.errors import StorageUnavailable, first_line
 from storage.sealed import Survey, survey
 from storage.secrets import Vault
@@ -46,25 +47,54 @@ def examine() -> list[Finding]:
 
 def judge(seen: Condition, here: datetime) -> Iterator[Finding]:
     """The verdicts on a database's condition. `here` is this machine's clock at the moment of `seen.now`."""
-    yield Finding("database", not seen.read_only, f"PostgreSQL {seen.version}" + ", read only" * seen.read_only)
-    unsafe = ", ".join(f"{name} is off" for name in seen.unsafe_settings)
-    yield Finding("durability", not unsafe, unsafe or "fsync and full_page_writes are on, commits are synchronous")
-    standbys = seen.synchronous_standbys
-    without = "no synchronous standby: a fail-over may lose the last acknowledged events"
-    yield Finding("standby", True, f"{standbys} synchronous" if standbys else without)
-    skew = abs(here - seen.now)
-    yield Finding("clocks", skew <= MAX_SKEW, f"this machine and the database differ by {skew.total_seconds():.1f} s")
-    owned = seen.shards - seen.unowned_shards
-    yield Finding("workers", seen.workers > 0, f"{seen.workers} alive" if seen.workers else "no worker is alive")
-    yield Finding("leases", not seen.unowned_shards, f"{owned} of {seen.shards} shards have an owner")
-    yield Finding("in flight", not seen.orphaned_lanes, _lanes(seen.orphaned_lanes, "in flight without an owner"))
+    read_only = ", and it is read-only: point HOOKYARD_DATABASE_URL at the primary" if seen.read_only else ""
+    yield Finding("database", not seen.read_only, f"PostgreSQL {seen.version}{read_only}")
+    yield _durability(seen)
+    yield Finding("standby", True, _standby(seen))
+    yield _clocks(here - seen.now)
+    alone = "no worker is alive, nothing is delivered: start `hookyard worker` (or `hookyard up`)"
+    yield Finding("workers", seen.workers > 0, f"{seen.workers} alive" if seen.workers else alone)
+    owned = f"{seen.shards - seen.unowned_shards} of {seen.shards} shards have an owner"
+    ownerless = "; the others' partners wait until a worker takes them, which one that is alive does within seconds"
+    yield Finding("leases", not seen.unowned_shards, owned + ownerless * bool(seen.unowned_shards))
+    adrift = _lanes(seen.orphaned_lanes, "in delivering without an owner")
+    rescue = ": the next worker waits for what is in flight, then sends it again. Start one"
+    yield Finding("in flight", not seen.orphaned_lanes, adrift + rescue * bool(seen.orphaned_lanes))
     waits = _lanes(seen.unfinished_closings, "still queued for removed or suspended destinations")
-    yield Finding("parking", not seen.unfinished_closings, waits)
+    parks = ": `hookyard jobs` parks it within a minute. Is one running?"
+    yield Finding("parking", not seen.unfinished_closings, waits + parks * bool(seen.unfinished_closings))
     lag = seen.undispatched_seconds or 0.0
-    yield Finding("dispatch", lag < STUCK_SECONDS, f"the oldest event not yet in its lanes is {lag:.0f} s old")
-    ready = f"ready for {seen.days_ahead} days ahead"
-    stray = ", but events stand in the default partition" if seen.in_default_partition else ""
-    yield Finding("partitions", seen.days_ahead >= DAYS_AHEAD and not stray, ready + stray)
+    late = "; workers hand events to their lanes within seconds: see workers and leases, and their logs"
+    is_late = lag >= STUCK_SECONDS
+    yield Finding("dispatch", not is_late, f"the oldest event not yet in its lanes is {lag:.0f} s old{late * is_late}")
+    yield _partitions(seen)
+
+
+def judge_lanes(waiting: Sequence[Waiting]) -> Finding:
+    """The verdict on what waits: nothing should for longer than the attempts of its destination's policy can take."""
+    late = [lane for lane in waiting if lane.age > _patience(lane) + timedelta(seconds=STUCK_SECONDS)]
+    if not late:
+        return Finding("lanes", True, "nothing waits for longer than its destination's policy allows")
+    worst = max(late, key=lambda lane: lane.age)
+    told = (
+        f"{counted(len(late), 'lane is', 'lanes are')} older than the policy allows: from {worst.partner} to"
+        f" {worst.destination} something waits for {_span(worst.age)}, although it would be given up after"
+        f" {_span(_patience(worst))} of attempts. `hookyard backlog` says what for"
+    )
+    return Finding("lanes", False, told)
+
+
+def judge_default_commits(synchronous_commit: str) -> Finding:
+    """The verdict on `synchronous_commit` as sessions have it that do not ask for it."""
+    if synchronous_commit != "off":
+        return Finding("commits", True, "synchronous_commit is on")
+    return Finding(
+        "commits",
+        False,
+        "synchronous_commit is off by default (of the server, the database or the role). Hookyard turns it on for"
+        " itself, but a pooler that drops such options would make a 202 worthless: ALTER SYSTEM (or DATABASE, or ROLE)"
+        " … SET synchronous_commit = on",
+    )
 
 
 def judge_secrets(seen: Survey) -> Finding:
@@ -94,6 +124,8 @@ def _database(settings: Settings) -> Iterator[Finding]:
         began = datetime.now(UTC)
         seen = store.run(condition.examine)
         yield from judge(seen, began + (datetime.now(UTC) - began) / 2)
+        yield judge_default_commits(condition.commits_by_default(settings.database_url or ""))
+        yield judge_lanes(store.run(condition.waiting))
         if settings.master_keys:
             vault = Vault(settings.master_keys)
             yield judge_secrets(store.run(lambda connection: survey(connection, vault)))
@@ -121,9 +153,61 @@ def _judge_redis(client: "redis.Redis") -> Finding:
     told = client.info()
     version = told.get("valkey_version") or told.get("redis_version")
     policy = str(told.get("maxmemory_policy", "noeviction"))
-    if policy != "noeviction" and told.get("maxmemory"):
-        return Finding("redis", False, f"{version}, maxmemory-policy is {policy}: hints may vanish, set noeviction")
+    if policy != "noeviction":
+        why = "it evicts when it is full, and hints and housekeeping vanish unnoticed"
+        return Finding("redis", False, f"{version}, maxmemory-policy is {policy}: {why}. Set noeviction")
+    most, used = int(told.get("maxmemory") or 0), int(told.get("used_memory") or 0)
+    if most and used >= most:
+        return Finding("redis", False, f"{version}, full ({used} of {most} bytes): hints are refused. Raise maxmemory")
     return Finding("redis", True, f"{version}, maxmemory-policy {policy}")
+
+
+def _durability(seen: Condition) -> Finding:
+    if not seen.unsafe_settings:
+        return Finding("durability", True, "fsync and full_page_writes are on, commits are synchronous")
+    off = ", ".join(f"{name} is off" for name in seen.unsafe_settings)
+    cures = [f"ALTER SYSTEM SET {name} = on" for name in seen.unsafe_settings if name != "synchronous_commit"]
+    if "synchronous_commit" in seen.unsafe_settings:
+        cures.append("let the pooler pass on `options`, and ALTER SYSTEM SET synchronous_commit = on")
+    cure = "; ".join([*cures, "SELECT pg_reload_conf()"])
+    return Finding(
+        "durability", False, f"{off}: what a 202 acknowledged may be gone after a crash of the server. {cure}"
+    )
+
+
+def _standby(seen: Condition) -> str:
+    if seen.synchronous_standbys:
+        return f"{seen.synchronous_standbys} synchronous: a fail-over to it loses nothing that was acknowledged"
+    if seen.standbys:
+        asynchronous = counted(seen.standbys, "standby, and it is", "standbys, all")
+        return f"{asynchronous} asynchronous: a fail-over may lose the last acknowledged events"
+    return "none (that this user may see): without a synchronous one a fail-over may lose acknowledged events"
+
+
+def _clocks(ahead: timedelta) -> Finding:
+    """`ahead` is by how much this machine's clock is ahead of the database's."""
+    if abs(ahead) <= MAX_SKEW:
+        return Finding("clocks", True, f"this machine and the database differ by {abs(ahead).total_seconds():.1f} s")
+    way = "ahead of" if ahead > timedelta(0) else "behind"
+    told = f"this machine is {_span(abs(ahead))} {way} the database, whose clock counts: set both by NTP"
+    return Finding("clocks", False, told)
+
+
+def _partitions(seen: Condition) -> Finding:
+    told = f"ready for {seen.days_ahead} days ahead"
+    if seen.days_ahead < DAYS_AHEAD:
+        told += ": `hookyard jobs` makes them, is one running?"
+    if seen.in_default_partition:
+        told += ", but events stand in the default partition: none was ready when they came"
+    return Finding("partitions", seen.days_ahead >= DAYS_AHEAD and not seen.in_default_partition, told)
+
+
+def _patience(lane: Waiting) -> timedelta:
+    return longest(lane.attempts, lane.retry_base, lane.retry_factor, lane.retry_cap, lane.timeout)
+
+
+def _span(span: timedelta) -> str:
+    return str(timedelta(seconds=round(span.total_seconds())))  # `1 day, 2:03:04`
 
 
 def _lanes(number: int, what: str) -> str:
