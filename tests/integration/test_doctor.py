@@ -180,8 +180,10 @@ CHOICES = {
     "a paused partner": ("UPDATE partners SET state = 'paused'", "UPDATE partners SET state = 'active'"),
     "a paused destination": ("UPDATE destinations SET state = 'paused'", "UPDATE destinations SET state = 'active'"),
     "a replay of old events": (
-        "WITH asked AS (INSERT INTO replays (kind, actor, selection) VALUES ('replay', 'ada', '{}') RETURNING id)"
-        " UPDATE deliveries SET replay_id = asked.id FROM asked",
+        (
+            "WITH asked AS (INSERT INTO replays (kind, actor, selection) VALUES ('replay', 'ada', '{}') RETURNING id)"
+            " UPDATE deliveries SET replay_id = asked.id FROM asked"
+        ),
         "UPDATE deliveries SET replay_id = NULL",
     ),
     "a backfill": ("UPDATE subscriptions SET from_seq = 2", "UPDATE subscriptions SET from_seq = 1"),
