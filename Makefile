@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: run test chaos check format lock clean env-run env-dev
+.PHONY: run test chaos check format lock openapi clean env-run env-dev
 .DEFAULT_GOAL := run
 
 run: env-run ## start the whole system in the foreground; Ctrl-C drains and stops it
@@ -29,6 +29,9 @@ COMPILE = .venv/bin/pip-compile --quiet --allow-unsafe --generate-hashes --strip
 lock: env-dev ## take pyproject.toml's dependencies into the lock files
 	$(COMPILE) --output-file=requirements/run.txt pyproject.toml
 	$(COMPILE) --extra=dev --constraint=requirements/run.txt --output-file=requirements/dev.txt pyproject.toml
+
+openapi: env-dev ## describe the API in docs/openapi.json
+	@.venv/bin/python -c 'import pathlib, ops.api.app as api; api.write(pathlib.Path("docs/openapi.json"))'
 
 clean: ## forget the environment and the caches; data in .hookyard stays
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

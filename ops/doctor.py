@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from domain.retry import longest
 from domain.values import counted
@@ -43,6 +43,17 @@ def examine() -> list[Finding]:
     except WrongSetting as problem:
         return [Finding("settings", False, str(problem))]
     return [_settings(settings), *_database(settings), _redis(settings)]
+
+
+def is_healthy(findings: Sequence[Finding]) -> bool:
+    """Whether every check passed."""
+    return all(finding.ok for finding in findings)
+
+
+def document(findings: Sequence[Finding]) -> dict[str, Any]:
+    """What was found, for a program."""
+    told = [{"check": f.check, "ok": f.ok, "message": f.message} for f in findings]
+    return {"healthy": is_healthy(findings), "findings": told}
 
 
 def judge(seen: Condition, here: datetime) -> Iterator[Finding]:

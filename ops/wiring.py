@@ -162,6 +162,7 @@ def run_ops(settings: Settings) -> None:
         metrics_dir=settings.metrics_dir,
         health_sockets={slot: folder / f"{slot}.sock" for slot in others} if folder else {},
         drain_seconds=settings.drain_seconds,
+        settings=settings,
     )
     _loop(lambda stop: run(config, stop))
 

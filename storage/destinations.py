@@ -122,9 +122,10 @@ class Options(TypedDict, total=False):
     breaker_reset: timedelta
 
 
-def listed(connection: sa.Connection, vault: Vault) -> list[Destination]:
-    """Every destination, by name. Raises: CannotOpen."""
-    query = _select().where(destinations.c.removed_at.is_(None)).order_by(destinations.c.name)
+def listed(connection: sa.Connection, vault: Vault, *, after: str = "", limit: int | None = None) -> list[Destination]:
+    """Every destination, by name; of those after a name so many where that is asked for. Raises: CannotOpen."""
+    living = destinations.c.removed_at.is_(None) & (destinations.c.name > after)
+    query = _select().where(living).order_by(destinations.c.name).limit(limit)
     return [_seen(row, vault) for row in connection.execute(query)]
 
 

@@ -113,9 +113,10 @@ class Waiting:
 COLUMNS = [partners.c[name] for name in Partner.__slots__]
 
 
-def listed(connection: sa.Connection) -> list[Partner]:
-    """Every partner, by name."""
-    query = sa.select(*COLUMNS).where(partners.c.removed_at.is_(None)).order_by(partners.c.name)
+def listed(connection: sa.Connection, *, after: str = "", limit: int | None = None) -> list[Partner]:
+    """Every partner, by name; of those after a name so many where that is asked for."""
+    living = partners.c.removed_at.is_(None) & (partners.c.name > after)
+    query = sa.select(*COLUMNS).where(living).order_by(partners.c.name).limit(limit)
     return [Partner(*row) for row in connection.execute(query)]
 
 

@@ -9,13 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from domain.values import shown
 from storage import audit
-from storage.errors import StorageUnavailable
+from storage.errors import NotFound, StorageUnavailable
 from storage.transactions import Store
 
 Kind = Literal["replay", "discard", "backfill"]
@@ -31,6 +33,15 @@ ADVANCE = sa.text("""
 UPDATE replays SET selected = selected + :selected, done = done + :done, skipped = skipped + :selected - :done
 WHERE id = :id
 """)
+ROWS = """
+SELECT id, kind, actor, state, selection, why, rate, selected, done, skipped, failed, created_at, finished_at
+FROM replays
+"""
+LISTED = sa.text(f"""
+{ROWS} WHERE (CAST(:before AS bigint) IS NULL OR id < :before) AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+ORDER BY id DESC LIMIT :limit
+""")
+FIND = sa.text(f"{ROWS} WHERE id = :id")
 FINISH = sa.text("""
 UPDATE replays SET selected = :selected, done = :done, skipped = :skipped, failed = :failed,
                    state = 'finished', finished_at = now()
@@ -56,6 +67,25 @@ class Counts:
         return None if self.id is None else name_of(self.id)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as its row tells it; how far it is, while it runs."""
+
+    id: int
+    kind: Kind
+    actor: str
+    state: str
+    selection: dict[str, Any]
+    why: str | None
+    rate: float | None
+    selected: int
+    done: int
+    skipped: int
+    failed: int
+    created_at: datetime
+    finished_at: datetime | None
+
+
 Tell = Callable[[Counts], None]
 
 
@@ -72,6 +102,22 @@ def is_name(text: str) -> bool:
 def exists(connection: sa.Connection, name: str) -> bool:
     """Whether there is a request of this id."""
     return bool(connection.execute(EXISTS, {"id": int(name.removeprefix(PREFIX))}).scalar_one())
+
+
+def listed(
+    connection: sa.Connection, *, limit: int, before: int | None = None, kind: Kind | None = None
+) -> list[Asked]:
+    """The newest requests, newest first: of one kind, and older than one of them, where that is asked for."""
+    rows = connection.execute(LISTED, {"limit": limit, "before": before, "kind": kind})
+    return [Asked(*row) for row in rows]
+
+
+def find(connection: sa.Connection, name: str) -> Asked:
+    """The request of this id. Raises: NotFound."""
+    row = connection.execute(FIND, {"id": int(name.removeprefix(PREFIX))}).one_or_none() if is_name(name) else None
+    if row is None:
+        raise NotFound(f"no replay, discard or backfill {shown(name)}")
+    return Asked(*row)
 
 
 def silence(counts: Counts) -> None:

@@ -24,15 +24,21 @@ OLD_SCHEMA = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psy
 
 
 class Store:
-    """The database as people's commands use it. Opens its connection when first needed."""
+    """The database as people's commands use it: one connection unless more are asked for, opened when first needed."""
 
     __slots__ = ("_engine",)
 
-    def __init__(self, url: str, application: str = "hookyard cli", statement_seconds: float = READ_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        application: str = "hookyard cli",
+        statement_seconds: float = READ_SECONDS,
+        connections: int = 1,
+    ) -> None:
         arguments = settings(application)
         arguments["options"] += f" -c statement_timeout={int(statement_seconds * 1000)}"
         self._engine = sa.create_engine(
-            sqlalchemy_url(url), connect_args=arguments, pool_size=1, max_overflow=0, pool_pre_ping=True
+            sqlalchemy_url(url), connect_args=arguments, pool_size=connections, max_overflow=0, pool_pre_ping=True
         )
 
     @contextlib.contextmanager

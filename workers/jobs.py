@@ -23,7 +23,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential
 
-from storage import upkeep
+from storage import sessions, upkeep
 from storage.errors import Locked, StorageUnavailable
 from storage.parking import park_unfinished
 from storage.transactions import Store
@@ -72,6 +72,7 @@ def chores() -> Mapping[str, Chore]:
         "partitions": Chore(TEN_MINUTES, lambda store, _: upkeep.make_partitions(store)),
         "dedupe": Chore(HOUR, lambda store, slot: upkeep.purge_dedupe(store, slot % 24, 24)),  # all of it once a day
         "secrets": Chore(HOUR, lambda store, _: upkeep.purge_secrets(store)),
+        "sessions": Chore(HOUR, lambda store, _: store.run(sessions.purge)),
         "closed-lanes": Chore(HALF_MINUTE, lambda store, _: park_unfinished(store)),
     }
 

@@ -341,6 +341,27 @@ CREATE TABLE audit (
 CREATE INDEX audit_at ON audit (at);
 """
 
+ACCESS = f"""
+CREATE TABLE tokens (
+    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL UNIQUE CHECK ({NAME}),
+    role text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
+    digest bytea NOT NULL UNIQUE,                        -- SHA-256 of 256 random bits; the token itself is not kept
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz                               -- NULL: until revoked
+);
+
+-- A browser that has logged in. It dies with its token.
+CREATE TABLE sessions (
+    digest bytea PRIMARY KEY,                            -- SHA-256 of the cookie's value
+    token_id int REFERENCES tokens ON DELETE CASCADE,    -- NULL: the token of HOOKYARD_ADMIN_TOKEN,
+    proof bytea,                                         -- and this is its HMAC under the cookie's value
+    expires_at timestamptz NOT NULL,
+    CHECK ((token_id IS NULL) = (proof IS NOT NULL))
+);
+CREATE INDEX sessions_token ON sessions (token_id);
+"""
+
 PARTITIONS = """
 CREATE TABLE events_default PARTITION OF events DEFAULT;
 CREATE TABLE deliveries_default PARTITION OF deliveries DEFAULT;
@@ -381,7 +402,7 @@ SELECT make_partitions(14);
 
 def upgrade() -> None:
     shards = int(context.config.attributes["shards"])
-    for block in (INSTALLATION, CONFIGURATION, TRIGGERS, LOG, DELIVERIES, OWNERSHIP, PEOPLE, PARTITIONS):
+    for block in (INSTALLATION, CONFIGURATION, TRIGGERS, LOG, DELIVERIES, OWNERSHIP, PEOPLE, ACCESS, PARTITIONS):
         op.execute(block)
     op.execute(f"INSERT INTO installation (shards) VALUES ({shards})")
     op.execute(f"INSERT INTO shards (shard) SELECT generate_series(0, {shards - 1})")

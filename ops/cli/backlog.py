@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from storage.audit import Entry
     from storage.backlog import Backlog, Lane
 
 app = typer.Typer()
@@ -98,23 +99,29 @@ def audit(
     if not 1 <= limit <= 100_000:
         raise wrong(f"{limit}: 1 to 100000 are allowed", "--limit")
     with session() as now, now.store.begin() as connection:
-        about = {} if subject is None else _meant(connection, subject)
+        about = {} if subject is None else meant(connection, subject)
         found = books.entries(connection, limit=limit, since=since, until=until, **about)
     if json:
-        print_json(
-            [
-                {"at": instant(e.at), "actor": e.actor, "action": e.action, "subject": e.subject, "details": e.details}
-                for e in found
-            ]
-        )
+        print_json([audit_document(entry) for entry in found])
         return
     rows = [(e.at, e.actor, e.action, e.subject, _details(e.details)) for e in found]
     nothing = "nothing matches" if subject or since or until else "nothing was done yet"
     print_table(("AT", "ACTOR", "ACTION", "SUBJECT", "DETAILS"), rows, nothing, spare=("ACTOR",), flow="DETAILS")
 
 
-def _meant(connection: "sa.Connection", subject: str) -> dict[str, str]:
-    """What `--subject` means to the audit. Raises: NotFound for what there never was."""
+def audit_document(entry: "Entry") -> dict[str, Any]:
+    """A row of the audit for a program."""
+    return {
+        "at": instant(entry.at),
+        "actor": entry.actor,
+        "action": entry.action,
+        "subject": entry.subject,
+        "details": entry.details,
+    }
+
+
+def meant(connection: "sa.Connection", subject: str) -> dict[str, Any]:
+    """What a subject, as people write it, means to the audit. Raises: NotFound for what there never was."""
     from domain.events import event_id
     from domain.values import is_name, shown
     from storage import events, names, requests

@@ -23,7 +23,10 @@ from ops.cli.output import instant, print_fields, print_json, print_table, say
 from ops.cli.session import Session, session
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from storage.destinations import Destination, Left, Options
+    from storage.secrets import Vault
 
 app = typer.Typer(help="Destinations: who receives from us.", no_args_is_help=True)
 
@@ -137,15 +140,12 @@ def list_(json: Json = False) -> None:
 
     Path and query may hold secrets.
     """
-    from storage import destinations
-
     with session() as now, now.store.begin() as connection:
-        found = destinations.listed(connection, now.vault)
-        urls = [destinations.told_url(now.vault, destination.url) for destination in found]
+        found = listed(connection, now.vault)
     if json:
-        print_json([document(d) | {"url": url} for d, url in zip(found, urls, strict=True)])
+        print_json(found)
         return
-    rows = [(d.name, d.state, d.breaker, d.in_flight, url) for d, url in zip(found, urls, strict=True)]
+    rows = [(d["name"], d["state"], d["breaker"], d["in_flight"], d["url"]) for d in found]
     columns = ("NAME", "STATE", "BREAKER", "IN FLIGHT", "URL")
     print_table(columns, rows, "no destinations: hookyard destination add NAME URL", spare=("IN FLIGHT", "BREAKER"))
 
@@ -153,19 +153,13 @@ def list_(json: Json = False) -> None:
 @app.command("show", short_help="Show a destination: URL, policy, breaker.")
 def show(name: Name, json: Json = False) -> None:
     """Show a destination: its URL exactly as it is called, its policy, its breaker, who feeds it."""
-    from storage import destinations, subscriptions
-
     with session() as now, now.store.begin() as connection:
-        destination = destinations.show(connection, now.vault, name)
-        subscribed = subscriptions.listed(connection, destination_id=destination.id)
-    told = document(destination)
+        told = shown(connection, now.vault, name)
     if json:
-        feeds = [{"partner": s.partner, "types": s.types, "order": s.ordering} for s in subscribed]
-        print_json(told | {"subscriptions": feeds})
+        print_json(told)
         return
-    print_fields(
-        told | {"subscriptions": [f"{s.partner} ({', '.join(s.types or ['every type'])})" for s in subscribed]}
-    )
+    feeds = [f"{s['partner']} ({', '.join(s['types'] or ['every type'])})" for s in told["subscriptions"]]
+    print_fields(told | {"subscriptions": feeds})
 
 
 @app.command("edit", short_help="Change the given options, nothing else.")
@@ -283,6 +277,26 @@ def remove(name: Name, yes: Yes = False) -> None:
             f"note: what is parked for it ({waited + left.parked}) can be discarded, not replayed; "
             "hookyard backfill brings stored events to another destination"
         )
+
+
+def listed(
+    connection: "sa.Connection", vault: "Vault", *, after: str = "", limit: int | None = None
+) -> list[dict[str, Any]]:
+    """Destinations in a listing for a program: of a URL only the host, and what tells it from others there."""
+    from storage import destinations
+
+    found = destinations.listed(connection, vault, after=after, limit=limit)
+    return [document(d) | {"url": destinations.told_url(vault, d.url)} for d in found]
+
+
+def shown(connection: "sa.Connection", vault: "Vault", name: str) -> dict[str, Any]:
+    """A destination with who feeds it, for a program. Raises: NotFound, CannotOpen."""
+    from storage import destinations, subscriptions
+
+    destination = destinations.show(connection, vault, name)
+    subscribed = subscriptions.listed(connection, destination_id=destination.id)
+    feeds = [{"partner": s.partner, "types": s.types, "order": s.ordering} for s in subscribed]
+    return document(destination) | {"subscriptions": feeds}
 
 
 def document(destination: "Destination") -> dict[str, Any]:

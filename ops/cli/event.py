@@ -87,7 +87,7 @@ def show(event_id: EventId, json: Json = False) -> None:
     with session() as now, now.store.begin() as connection:
         found = events.find(connection, event_id)
     if json:
-        print_json(_document(found))
+        print_json(document(found))
     else:
         _print_story(found)
 
@@ -182,7 +182,8 @@ def _pages(now: Session, wanted: "Filter") -> "Iterator[Listed]":
             return
 
 
-def _document(event: "Event") -> dict[str, Any]:
+def document(event: "Event") -> dict[str, Any]:
+    """An event with its story, for a program."""
     return {
         "id": event.id,
         "partner": event.partner,
@@ -223,7 +224,7 @@ def _attempt(attempt: "Attempt") -> dict[str, Any]:
 
 
 def _print_story(event: "Event") -> None:
-    told = _document(event)
+    told = document(event)
     del told["deliveries"]
     print_fields({name: value for name, value in told.items() if value is not None})
     if not event.deliveries:

@@ -22,6 +22,8 @@ from ops.cli.output import instant, print_fields, print_json, print_table, say
 from ops.cli.session import session
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from storage.partners import Options, Partner
 
 app = typer.Typer(help="Partners: who sends to us.", no_args_is_help=True)
@@ -123,19 +125,13 @@ def list_(json: Json = False) -> None:
 @app.command("show")
 def show(name: Name, json: Json = False) -> None:
     """Show a partner: its settings and its subscriptions."""
-    from storage import partners, subscriptions
-
     with session() as now, now.store.begin() as connection:
-        partner = partners.find(connection, name)
-        subscribed = subscriptions.listed(connection, partner_id=partner.id)
-    told = document(partner) | {
-        "subscriptions": [{"destination": s.destination, "types": s.types, "order": s.ordering} for s in subscribed]
-    }
+        told = shown(connection, name)
     if json:
         print_json(told)
         return
-    told["subscriptions"] = [f"{s.destination} ({', '.join(s.types or ['every type'])})" for s in subscribed]
-    print_fields(told)
+    feeds = [f"{s['destination']} ({', '.join(s['types'] or ['every type'])})" for s in told["subscriptions"]]
+    print_fields(told | {"subscriptions": feeds})
 
 
 @app.command("edit", short_help="Change the given options, nothing else.")
@@ -220,6 +216,16 @@ def remove(name: Name, yes: Yes = False) -> None:
         )
     waits = f": {counted(left.total, 'delivery that waits', 'deliveries that wait')} will still be made" if left else ""
     print(f"partner {name} removed{waits}")
+
+
+def shown(connection: "sa.Connection", name: str) -> dict[str, Any]:
+    """A partner with its subscriptions, for a program. Raises: NotFound."""
+    from storage import partners, subscriptions
+
+    partner = partners.find(connection, name)
+    subscribed = subscriptions.listed(connection, partner_id=partner.id)
+    feeds = [{"destination": s.destination, "types": s.types, "order": s.ordering} for s in subscribed]
+    return document(partner) | {"subscriptions": feeds}
 
 
 def document(partner: "Partner") -> dict[str, Any]:

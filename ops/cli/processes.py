@@ -102,17 +102,12 @@ def doctor(json: Json = False) -> None:
 
     Exit code 1 if anything is wrong.
     """
-    from ops.doctor import examine
+    from ops.doctor import document, examine, is_healthy
 
     findings = examine()
-    healthy = all(finding.ok for finding in findings)
+    healthy = is_healthy(findings)
     if json:
-        print_json(
-            {
-                "healthy": healthy,
-                "findings": [{"check": f.check, "ok": f.ok, "message": f.message} for f in findings],
-            }
-        )
+        print_json(document(findings))
     else:
         print_fields({("ok    " if f.ok else "WRONG ") + f.check: f.message for f in findings})
         print("healthy" if healthy else "not healthy")

@@ -625,3 +625,18 @@ def shell(argv: list[str], database_url: str, folder: Path) -> subprocess.Comple
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+def test_a_token_is_added_shown_once_listed_and_revoked(cli: Cli) -> None:
+    added = ok(cli("token", "add", "ada", "--role", "operator", "--expires", "90d", "--json")).json()
+    assert added["token"].startswith("hky_")
+    assert (added["name"], added["role"], added["expired"]) == ("ada", "operator", False)
+    refused(cli("token", "add", "ada", "--role", "viewer"), 1, "there is a token 'ada' already")
+    refused(cli("token", "add", "bob", "--role", "root"), 2, "root")
+
+    assert added["token"] not in ok(cli("token", "list", "--json")).out
+    assert ok(cli("token", "list", "--json")).json() == [{k: v for k, v in added.items() if k != "token"}]
+
+    ok(cli("token", "revoke", "ada"))
+    refused(cli("token", "revoke", "ada"), 1, "no token 'ada'")
+    assert [row["action"] for row in ok(cli("audit", "--json")).json()] == ["token revoke", "token add"]

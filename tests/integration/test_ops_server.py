@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import gc
 import os
 import signal
-import socket
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from domain.lifecycle import ParkReason
 from ingest.health import Health, health_app
 from ops.asking import ASKING
-from ops.server import OpsConfig, run
 from ops.side import LIMITS, serve, unix_socket
 from storage import destinations
 from storage.parking import park_waiting
 from storage.schema import migrate
 from tests.by_hand import Hand
+from tests.office import ADMIN, TOKEN, running
 from tests.servers import Servers
-
-TOKEN = "a-token-of-the-admins"
-ADMIN = {"authorization": f"Bearer {TOKEN}"}
-
-
-@contextlib.asynccontextmanager
-async def running(database_url: str, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """An ops process's server, and a client of it."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    stop = asyncio.Event()
-    config = OpsConfig(database_url, fd=listening.detach(), **({"admin_token": TOKEN} | options))
-    task = asyncio.create_task(run(config, stop))
-    try:
-        async with httpx.AsyncClient(base_url=url, timeout=15) as client:
-            yield client
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 5)
 
 
 def numbers(text: str) -> dict[str, float]:
@@ -77,15 +54,14 @@ async def test_without_the_token_everything_is_the_same_refusal(database_url: st
 
     assert {answer.status_code for answer in answers} == {401}
     assert {answer.headers["content-type"] for answer in answers} == {"application/problem+json"}
-    assert {answer.json()["detail"] for answer in answers} == {"This needs the admin token."}
+    assert {answer.json()["detail"] for answer in answers} == {"This needs a token."}
 
 
 async def test_with_the_token_the_overview_and_the_backlog_are_there(database_url: str, hand: Hand) -> None:
     hand.lane()
     hand.post(n=3)
-    by_browser = {"authorization": "Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode()}
     async with running(database_url) as client:
-        page = await client.get("/", headers=by_browser)
+        page = await client.get("/", headers=ADMIN)
         backlog = await client.get("/api/v1/backlog", headers=ADMIN)
         nowhere = await client.get("/nowhere", headers=ADMIN)
 
