@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: run test chaos check format lock openapi clean env-run env-dev
+.PHONY: run test chaos bench check format lock openapi clean env-run env-dev
 .DEFAULT_GOAL := run
 
 run: env-run ## start the whole system in the foreground; Ctrl-C drains and stops it
@@ -13,6 +13,9 @@ test: env-dev ## the whole test suite (ARGS are passed to pytest)
 
 chaos: env-dev ## seeded storms over the whole system, see docs/chaos.md (ARGS: --seed N --runs N --seconds N --faults a,b)
 	@.venv/bin/python -m tests.chaos $(ARGS)
+
+bench: env-dev ## what this machine can do, and how much of it is left, see docs/performance.md (ARGS: --all, --only A,B, --guard)
+	@.venv/bin/python -m bench $(ARGS)
 
 check: env-dev ## format, lint, types, import rules
 	.venv/bin/ruff format --check .

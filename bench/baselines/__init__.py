@@ -1,0 +1,1 @@
+"""What people write instead of a pipeline."""
