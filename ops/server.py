@@ -22,6 +22,7 @@ from ops import pages
 from ops.access import METRICS, Door, Keys, problem_response
 from ops.api import app as api
 from ops.api.means import Means
+from ops.background import Background
 from ops.desk import Desk
 from ops.login import Login
 from ops.settings import Settings
@@ -60,8 +61,9 @@ class Ops:
     def __init__(self, config: OpsConfig) -> None:
         self._watch = Watch(config.database_url, config.settings.redis_url, config.metrics_dir, config.health_sockets)
         self._desk = Desk(config.database_url, "hookyard ops people", STATEMENT_SECONDS)
+        self._background = Background(config.database_url)
         self._keys = Keys(self._desk, config.admin_token, config.metrics_token)
-        self._means = Means(self._desk, self._watch, config.settings)
+        self._means = Means(self._desk, self._background, self._watch, config.settings)
 
     def app(self) -> ASGIApp:
         """The whole of it, behind its door."""
@@ -99,6 +101,7 @@ class Ops:
         """The connections that are not in use are gone."""
         self._watch.close()
         self._desk.close()
+        self._background.close()
 
 
 async def run(config: OpsConfig, stop: asyncio.Event) -> None:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from storage import destinations, partners
 from storage.errors import Conflict
-from storage.requests import Counts, Request, Tell, advance, begin, silence
+from storage.requests import Counts, Request, Tell, advance, begin, nobody, silence
 from storage.transactions import Store
 
 CHUNK = 500
@@ -86,10 +86,14 @@ def run(
     *,
     actor: str,
     rate: float | None = None,
+    begun: Callable[[int], None] = nobody,
     tell: Tell = silence,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Counts:
-    """The events wait in the lane, at most `rate` more per second. Raises: NotFound, Conflict, StorageUnavailable."""
+    """The events wait in the lane, at most `rate` more per second. `begun` hears its id, `tell` the progress.
+
+    Raises: NotFound, Conflict, StorageUnavailable.
+    """
 
     def open_request(connection: sa.Connection) -> tuple[int, dict[str, Any]]:
         values = _values(connection, partner, destination, span)
@@ -98,17 +102,19 @@ def run(
         return begin(connection, "backfill", actor, told, [f"{partner} > {destination}"], rate=rate), values
 
     identity, values = store.run(open_request)
+    begun(identity)
     values["chunk"] = CHUNK if rate is None else max(1, min(CHUNK, math.ceil(rate)))
     with Request(store, identity) as request:
-        while True:
+        while request.goes_on(sleep):
             selected, last, done = store.run(lambda connection: _fill(connection, identity, values))
             if last is None:
-                return request.counts
+                break
             request.count(selected, done, ["changed meanwhile"] * (selected - done))
             tell(request.counts)
             values["after"] = last
             if rate is not None:
                 sleep(done / rate)
+    return request.counts
 
 
 def _fill(connection: sa.Connection, identity: int, values: dict[str, Any]) -> tuple[int, int | None, int]:

@@ -20,7 +20,7 @@ from domain.events import EPOCH, Place, event_id
 from domain.lifecycle import ParkReason
 from storage import events
 from storage.errors import Invalid, NotFound
-from storage.requests import Counts, Request, Tell, advance, begin, silence
+from storage.requests import Counts, Request, Tell, advance, begin, nobody, silence
 from storage.transactions import Store
 
 Kind = Literal["replay", "discard"]
@@ -179,10 +179,11 @@ def run(
     why: str | None = None,
     rate: float | None = None,
     wait: bool = False,
+    begun: Callable[[int], None] = nobody,
     tell: Tell = silence,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Counts:
-    """The selected deliveries are queued again, or discarded; each once. `tell` hears of the progress.
+    """The selected deliveries are queued again, or discarded; each once. `begun` hears its id, `tell` the progress.
 
     With `wait` it returns when what was queued is delivered or parked again, and `done` and `failed` count those.
     At most `rate` deliveries per second. Raises: NotFound for a named event (nothing is done), Invalid,
@@ -197,11 +198,14 @@ def run(
         return identity, values, _without_candidates(connection, kind, selection, values)
 
     identity, values, unmatched = store.run(open_request)
+    begun(identity)
     moved: list[tuple[Key, datetime]] = []
     with Request(store, identity) as request:
         request.count(len(unmatched), 0, unmatched)
         chunk = CHUNK if rate is None else max(1, min(CHUNK, math.ceil(rate)))
         for found in _chunks(store, kind, selection, values, chunk):
+            if not request.goes_on(sleep):
+                return request.counts
             done = store.run(partial(_move, kind=kind, identity=identity, state=selection.state, found=found))
             request.count(len(found), len(done), _why_not(found, done))
             tell(request.counts)

@@ -17,10 +17,12 @@ import sqlalchemy as sa
 
 from domain.values import shown
 from storage import audit
-from storage.errors import NotFound, StorageUnavailable
+from storage.errors import Conflict, NotFound, StorageUnavailable
 from storage.transactions import Store
 
 Kind = Literal["replay", "discard", "backfill"]
+Action = Literal["pause", "resume", "cancel"]
+STATES: Mapping[Action, str] = {"pause": "paused", "resume": "running", "cancel": "cancelled"}
 PREFIX = "rpl_"
 NAME = re.compile(PREFIX + "[0-9]{1,18}")
 
@@ -44,9 +46,15 @@ ORDER BY id DESC LIMIT :limit
 FIND = sa.text(f"{ROWS} WHERE id = :id")
 FINISH = sa.text("""
 UPDATE replays SET selected = :selected, done = :done, skipped = :skipped, failed = :failed,
-                   state = 'finished', finished_at = now()
+                   state = CASE state WHEN 'cancelled' THEN state ELSE 'finished' END, finished_at = now()
 WHERE id = :id
 """)
+STATE = sa.text("SELECT state FROM replays WHERE id = :id")
+STEER = sa.text("""
+UPDATE replays SET state = :state
+WHERE id = :id AND finished_at IS NULL AND state IN ('running', 'paused') AND state <> :state
+""")
+PAUSED_SECONDS = 0.5  # between two looks whether to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,26 @@ def find(connection: sa.Connection, name: str) -> Asked:
     return Asked(*row)
 
 
+def steer(connection: sa.Connection, name: str, action: Action, *, actor: str) -> Asked:
+    """It halts after its chunk, goes on, or ends there: what is done stays done. Again changes nothing.
+
+    The request as it is then. Raises: NotFound, Conflict where it has ended.
+    """
+    state = STATES[action]
+    asked = find(connection, name)
+    if connection.execute(STEER, {"id": asked.id, "state": state}).rowcount:
+        audit.record(connection, actor, f"{asked.kind} {action}", name, {"id": name})
+        return find(connection, name)
+    asked = find(connection, name)
+    if asked.state != state:
+        raise Conflict(f"{name} has ended")
+    return asked
+
+
+def nobody(identity: int) -> None:
+    """Has no use for a request's id."""
+
+
 def silence(counts: Counts) -> None:
     """Tells nobody."""
 
@@ -177,6 +205,15 @@ class Request:
             skipped=now.skipped + reasons.total(),
             why=dict(Counter(now.why) + reasons),
         )
+
+    def goes_on(self, sleep: Callable[[float], None]) -> bool:
+        """Whether there is more to do: asked between chunks, it returns when nobody pauses it. False: cancelled."""
+        while True:
+            with self._store.begin() as connection:
+                state = connection.execute(STATE, {"id": self.counts.id}).scalar_one()
+            if state != "paused":
+                return bool(state != "cancelled")
+            sleep(PAUSED_SECONDS)
 
     def settle(self, delivered: int, failed: int) -> None:
         """Of what was re-queued so many were delivered so far, so many parked again."""

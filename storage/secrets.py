@@ -17,11 +17,13 @@ PARTNER_SECRET = b"partner-secret"
 DESTINATION_SECRET = b"destination-secret"
 DESTINATION_URL = b"destination-url"
 DESTINATION_HEADERS = b"destination-headers"
+ANSWER = b"answer"
 MEANT = {  # how people are told which sealed value is meant; the owner's name follows
     PARTNER_SECRET: "the secret of partner",
     DESTINATION_SECRET: "the secret of destination",
     DESTINATION_URL: "the URL of destination",
     DESTINATION_HEADERS: "the list of headers of destination",
+    ANSWER: "the answer under Idempotency-Key",
 }
 
 KEY_BYTES = 32

@@ -23,7 +23,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential
 
-from storage import sessions, upkeep
+from storage import answers, sessions, upkeep
 from storage.errors import Locked, StorageUnavailable
 from storage.parking import park_unfinished
 from storage.transactions import Store
@@ -73,6 +73,7 @@ def chores() -> Mapping[str, Chore]:
         "dedupe": Chore(HOUR, lambda store, slot: upkeep.purge_dedupe(store, slot % 24, 24)),  # all of it once a day
         "secrets": Chore(HOUR, lambda store, _: upkeep.purge_secrets(store)),
         "sessions": Chore(HOUR, lambda store, _: store.run(sessions.purge)),
+        "answers": Chore(HOUR, lambda store, _: store.run(answers.purge)),
         "closed-lanes": Chore(HALF_MINUTE, lambda store, _: park_unfinished(store)),
     }
 

@@ -321,7 +321,7 @@ CREATE TABLE replays (
     selection jsonb NOT NULL,
     why text,
     rate double precision CHECK (rate > 0),
-    state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'finished')),
+    state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'paused', 'cancelled', 'finished')),
     selected int NOT NULL DEFAULT 0,
     done int NOT NULL DEFAULT 0,
     skipped int NOT NULL DEFAULT 0,
@@ -360,6 +360,15 @@ CREATE TABLE sessions (
     CHECK ((token_id IS NULL) = (proof IS NOT NULL))
 );
 CREATE INDEX sessions_token ON sessions (token_id);
+
+-- What was answered under an Idempotency-Key: the same again gets the same answer, and does nothing.
+CREATE TABLE answers (
+    digest bytea PRIMARY KEY,                            -- of who asked, and the key
+    asked bytea NOT NULL,                                -- SHA-256 of what was asked
+    sealed bytea,                                        -- under the key, which is not kept; NULL: not answered yet
+    at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX answers_at ON answers (at);
 """
 
 PARTITIONS = """

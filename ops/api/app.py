@@ -15,20 +15,23 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
+from typer import BadParameter
 
 from domain.problems import MEDIA_TYPE
 from domain.problems import Problem as Refusal
 from domain.version import VERSION
 from ops.access import problem_response
-from ops.api import audit, destinations, events, partners, subscriptions, system, tokens
+from ops.api import audit, bulk, destinations, events, partners, subscriptions, system, tokens
+from ops.api.bodies import Bounded
 from ops.api.means import Means, Refused
+from ops.api.once import LONGEST_KEY, Once
 from ops.api.shapes import Problem
+from ops.cli.send import NotAccepted
 from ops.settings import WrongSetting
 from storage.errors import BadData, Conflict, Invalid, NotFound, StorageUnavailable
 from storage.secrets import CannotOpen
 
 PREFIX = "/api/v1"
-BODY_BYTES = 1 << 20
 REFUSALS = (  # what was raised, and how it is told
     (NotFound, 404, "not_found"),
     (Conflict, 409, "conflict"),
@@ -37,12 +40,20 @@ REFUSALS = (  # what was raised, and how it is told
     (StorageUnavailable, 503, "unavailable"),
     (CannotOpen, 503, "cannot_open"),
     (WrongSetting, 503, "wrong_setting"),
+    (NotAccepted, 502, "not_accepted"),
+    (BadParameter, 422, "invalid"),
 )
 ABOUT = (
     "What the command line can do, with the same names. Every request carries `Authorization: Bearer TOKEN` "
     "(or a browser's session). Lists come in pages: pass `next` of one as `cursor` of the following. "
     "Everything that is refused is a problem document (RFC 9457) with a `reason` for programs."
 )
+KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The same request again under the same key, within a day, does nothing and gets the same answer.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
+}
 REFUSED = {
     "description": "Refused; the document says why.",
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -59,14 +70,13 @@ def make(means: Means | None = None) -> FastAPI:
         docs_url=None,  # they load their scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        max_body_size=BODY_BYTES,
         telemetry={"tracing": False, "metrics": False},
         responses={"4XX": REFUSED, "5XX": REFUSED},
         generate_unique_id_function=lambda route: route.name,
-        middleware=[Middleware(HeadAsGet)],
+        middleware=[Middleware(HeadAsGet), Middleware(Bounded), Middleware(Once)],
     )
     app.state.means = means
-    for noun in (partners, destinations, subscriptions, events, audit, system, tokens):
+    for noun in (partners, destinations, subscriptions, events, bulk, audit, system, tokens):
         app.include_router(noun.router)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_wrong_request)
@@ -91,6 +101,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
         parts = told.setdefault("components", {})
         parts["schemas"]["Problem"] = Problem.model_json_schema()
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for operations in told["paths"].values():
+            if "post" in operations:
+                operations["post"].setdefault("parameters", []).append(KEY)
         told["security"] = [{"token": []}]
         app.openapi_schema = told
     return app.openapi_schema

@@ -14,6 +14,7 @@ from fastapi import Depends, Query, Request
 
 from domain.problems import Problem
 from ops.access import Caller, caller
+from ops.background import Background
 from ops.desk import Desk
 from ops.watch import Watch
 from storage.errors import Invalid
@@ -41,6 +42,7 @@ class Means:
     """One ops process's means."""
 
     desk: Desk
+    background: Background
     watch: Watch
     settings: Settings
 

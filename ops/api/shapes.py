@@ -6,19 +6,32 @@ more members than are described; what is sent may not.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from datetime import timedelta
+from typing import Annotated, Any, Generic, Literal, NotRequired, Required, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from typing_extensions import TypedDict
 
 from domain.lifecycle import ParkReason
-from domain.values import DURATION, NAME, RATE
+from domain.values import DURATION, NAME, RATE, parse_duration, parse_rate
+from storage.destinations import COUNTS, MAX_HEADERS, RETRY_FACTOR
+from storage.partners import MAX_BACKLOG, MAX_BODY, MAX_SECRETS
+from storage.replays import MAX_NAMED
 
 Item = TypeVar("Item")
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", examples=["acme"])]
-Duration = Annotated[str, Field(pattern=f"^{DURATION.pattern}$", examples=["30s"])]
-Rate = Annotated[str, Field(pattern=f"^{RATE.pattern}$", examples=["10/s"])]
+Span = Annotated[
+    timedelta,
+    BeforeValidator(lambda given: parse_duration(str(given))),
+    WithJsonSchema({"type": "string", "pattern": f"^{DURATION.pattern}$", "examples": ["30s"]}),
+]
+Rate = Annotated[
+    float,
+    BeforeValidator(lambda given: parse_rate(str(given))),
+    WithJsonSchema({"type": "string", "pattern": f"^{RATE.pattern}$", "examples": ["10/s"]}),
+]
 Time = Annotated[str, Field(max_length=40, examples=["2026-01-31T12:00:00Z", "15m"])]
 EventState = Literal["received", "queued", "delivering", "parked", "discarded", "delivered"]
 DeliveryState = Literal["queued", "delivering", "parked", "discarded", "delivered"]
@@ -55,13 +68,6 @@ class Problem(Answered):
     reason: str
 
 
-class Made(Answered):
-    """What was made; shown this once."""
-
-    name: str
-    secret: str | None = None
-
-
 # --- partners and destinations ------------------------------------------------------------------------
 
 
@@ -83,6 +89,10 @@ class Partner(Answered):
     type: str
     order_key: str
     created_at: Instant
+
+
+class PartnerMade(Partner):
+    secret: str | None = Field(None, description="The secret that was made for it; shown this once.")
 
 
 class PartnerShown(Partner):
@@ -117,6 +127,10 @@ class Destination(Answered):
     created_at: Instant
 
 
+class DestinationMade(Destination):
+    secret: str | None = Field(None, description="The secret that was made for it; shown this once.")
+
+
 class DestinationShown(Destination):
     subscriptions: list[DestinationFedBy]
 
@@ -129,6 +143,151 @@ class Subscription(Answered):
     max_waiting: int
     from_sequence: int
     created_at: Instant
+
+
+class Subscribed(Answered):
+    partner: str
+    destination: str
+    outcome: Literal["new", "changed", "unchanged"]
+    from_sequence: int
+
+
+class Standing(Answered):
+    """A partner or destination after it was paused or resumed, and whether that was a change."""
+
+    name: str
+    state: Literal["active", "paused", "suspended"]
+    changed: bool
+
+
+class Rotated(Answered):
+    name: str
+    secret: str | None = Field(description="The secret, if it was made here; shown this once.")
+
+
+class Removed(Answered):
+    """What still waits for delivery (of a partner), or was parked (of a destination)."""
+
+    name: str
+    waiting: int
+
+
+class Unsubscribed(Answered):
+    """How many deliveries still wait in the lane."""
+
+    partner: str
+    destination: str
+    waiting: int
+
+
+# --- what is sent to change them ----------------------------------------------------------------------
+
+Secret = Annotated[str, Field(min_length=1, max_length=1000)]
+Secrets = Annotated[list[Secret], Field(max_length=MAX_SECRETS)]
+Source = Annotated[str, Field(max_length=1000, examples=["header:webhook-id", "json:/type", "none"])]
+
+
+class PartnerOptions(TypedDict, total=False):
+    """What is not given keeps its default, or its value."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc] # how pydantic is told, on a TypedDict
+    verify: Annotated[str, Field(max_length=100, examples=["none", "standard", "github"])]
+    max_backlog: Annotated[int, Field(ge=MAX_BACKLOG.start, lt=MAX_BACKLOG.stop)]
+    on_backlog_full: Literal["reject", "accept"]
+    rate: Rate | None
+    max_body: Annotated[int, Field(ge=MAX_BODY.start, lt=MAX_BODY.stop)]
+    dedupe: Source
+    type: Source
+    order_key: Source
+    secrets: Secrets
+
+
+class PartnerNew(PartnerOptions):
+    name: Required[Name]
+
+
+class DestinationOptions(TypedDict, total=False):
+    """What is not given keeps its default, or its value."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc] # how pydantic is told, on a TypedDict
+    headers: Annotated[list[Annotated[str, Field(max_length=8_192)]], Field(max_length=MAX_HEADERS)]
+    timeout: Span
+    concurrency: Annotated[int, Field(ge=COUNTS["concurrency"].start, lt=COUNTS["concurrency"].stop)]
+    rate: Rate | None
+    max_attempts: Annotated[int, Field(ge=COUNTS["max_attempts"].start, lt=COUNTS["max_attempts"].stop)]
+    retry_base: Span
+    retry_factor: Annotated[float, Field(ge=RETRY_FACTOR[0], le=RETRY_FACTOR[1])]
+    retry_cap: Span
+    park_on: Annotated[list[Annotated[int, Field(ge=100, le=999)]], Field(max_length=900)]
+    suspend_after: Span
+    on_park: Literal["continue", "hold"]
+    breaker_failures: Annotated[int, Field(ge=COUNTS["breaker_failures"].start, lt=COUNTS["breaker_failures"].stop)]
+    breaker_reset: Span
+
+
+class DestinationEdit(DestinationOptions):
+    url: NotRequired[Annotated[str, Field(max_length=8_192)]]
+
+
+class DestinationNew(DestinationOptions):
+    name: Required[Name]
+    url: Required[Annotated[str, Field(max_length=8_192)]]
+    secret: NotRequired[Secret]
+
+
+class Rotation(Sent):
+    secret: Secret | None = Field(None, description="One is made where none is given.")
+    overlap: Span | None = Field(None, description="For how long old secrets stay valid: 24h if not given.")
+
+
+class SubscriptionNew(Sent):
+    types: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=100)
+    order: Ordering = "partner"
+    max_waiting: int = 1_000_000
+
+
+class Selection(Sent):
+    """Events by name, or a selection of deliveries; at least one of it."""
+
+    events: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=MAX_NAMED)
+    partner: str | None = None
+    destination: str | None = None
+    reason: ParkReason | None = None
+    since: Time | None = None
+    until: Time | None = None
+    rate: Rate | None = None
+    dry_run: bool = False
+
+
+class ReplayNew(Selection):
+    state: Literal["parked", "delivered", "discarded"] | None = None
+
+
+class DiscardNew(Selection):
+    why: Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class BackfillNew(Sent):
+    partner: str
+    destination: str
+    since: Time | None = None
+    until: Time | None = None
+    rate: Rate | None = None
+    dry_run: bool = False
+
+
+class EventNew(Sent):
+    """An event as the partner would send it; a sample without a body."""
+
+    type: Annotated[str, Field(max_length=200)] | None = None
+    id: Annotated[str, Field(max_length=200)] | None = None
+    body: Annotated[str, Field(max_length=200_000)] | None = None
+
+
+class Accepted(Answered):
+    event: str
+    sequence: int
+    duplicate: bool
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -211,7 +370,7 @@ class BulkRequest(Answered):
     id: str
     kind: Kind
     actor: str
-    state: Literal["running", "finished"]
+    state: Literal["running", "paused", "cancelled", "finished"]
     selection: dict[str, Any]
     why: str | None
     rate: str | None
@@ -221,6 +380,18 @@ class BulkRequest(Answered):
     failed: int
     created_at: Instant
     finished_at: Instant | None
+
+
+class Counted(Answered):
+    """What a dry run found: nothing was changed."""
+
+    id: None
+    dry_run: Literal[True]
+    selected: int
+    done: int
+    skipped: int
+    failed: int
+    skipped_because: dict[str, int]
 
 
 class AuditEntry(Answered):
@@ -324,4 +495,4 @@ class TokenMade(Token):
 class TokenNew(Sent):
     name: Name
     role: TokenRole
-    expires: Duration | None = None
+    expires: Span | None = None

@@ -5,7 +5,6 @@ from typing import Any
 import sqlalchemy as sa
 from fastapi import APIRouter, Depends
 
-from domain.values import parse_duration
 from ops.api.means import Admin, UseMeans, Viewer, holding, page
 from ops.api.shapes import Me, Page, Token, TokenMade, TokenNew
 from ops.cli.token import document
@@ -29,10 +28,9 @@ async def list_tokens(means: UseMeans) -> Any:
 @router.post("/tokens", response_model=TokenMade, status_code=201)
 async def add_token(means: UseMeans, who: Admin, new: TokenNew) -> Any:
     """Add a token. The answer has it, and nothing else ever will."""
-    expires = None if new.expires is None else parse_duration(new.expires)
 
     def add(connection: sa.Connection) -> tuple[tokens.Token, str]:
-        return tokens.add(connection, new.name, new.role, expires, actor=who.name)
+        return tokens.add(connection, new.name, new.role, new.expires, actor=who.name)
 
     token, text = await means.desk.run(add)
     return document(token) | {"token": text}

@@ -1,6 +1,6 @@
 """`hookyard destination …`: who receives from us, and by which policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,11 +20,12 @@ from ops.cli.options import (
     wrong,
 )
 from ops.cli.output import instant, print_fields, print_json, print_table, say
-from ops.cli.session import Session, session
+from ops.cli.session import session
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from domain.addresses import Network
     from storage.destinations import Destination, Left, Options
     from storage.secrets import Vault
 
@@ -120,7 +121,7 @@ def add(
     options = _options(locals(), header)
     given = None if secret is None else read_secret(secret)
     with session() as now:
-        _judge(now, url)
+        judge_url(now.settings.networks, url)
 
         def work(connection: Any) -> tuple[str | None, "Destination"]:
             made = destinations.add(connection, now.vault, name, options, given, actor=now.actor)
@@ -191,7 +192,7 @@ def edit(
     if not options:
         raise wrong("no option to change is given")
     with session() as now:
-        _judge(now, url)
+        judge_url(now.settings.networks, url)
 
         def work(connection: Any) -> "Destination":
             destinations.edit(connection, now.vault, name, options, actor=now.actor)
@@ -349,7 +350,7 @@ def _fate(left: "Left") -> str:
     return ", ".join(told) + "; what is parked then can be discarded, not replayed" if told else ""
 
 
-def _judge(now: Session, url: str | None) -> None:
+def judge_url(networks: "Iterable[Network]", url: str | None) -> None:
     """Refuses a literal address that no attempt could ever be made to. Names are judged when they are resolved."""
     from domain.addresses import Verdict, judge
     from domain.urls import BadURL, parse
@@ -359,7 +360,7 @@ def _judge(now: Session, url: str | None) -> None:
         address = None if url is None else parse(url).address
     except BadURL as problem:
         raise Invalid(str(problem)) from problem
-    if address is not None and judge(address, now.settings.networks) is Verdict.FORBIDDEN:
+    if address is not None and judge(address, networks) is Verdict.FORBIDDEN:
         raise Invalid(f"{address} is not a public address: allow its network with HOOKYARD_ALLOW_NETWORKS first")
 
 

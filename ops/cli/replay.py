@@ -209,19 +209,22 @@ def _agree(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
+def document(counts: "Counts") -> dict[str, Any]:
+    """What came of a request, for a program."""
+    return {
+        "id": counts.name,
+        "dry_run": counts.dry_run,
+        "selected": counts.selected,
+        "done": counts.done,
+        "skipped": counts.skipped,
+        "failed": counts.failed,
+        "skipped_because": counts.why,
+    }
+
+
 def _report(kind: str, counts: "Counts", json: bool, waited: bool = False) -> None:
     if json:
-        print_json(
-            {
-                "id": counts.name,
-                "dry_run": counts.dry_run,
-                "selected": counts.selected,
-                "done": counts.done,
-                "skipped": counts.skipped,
-                "failed": counts.failed,
-                "skipped_because": counts.why,
-            }
-        )
+        print_json(document(counts))
         return
     if not counts.selected:
         print(f"nothing to {kind}: no delivery is selected")

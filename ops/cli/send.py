@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +17,11 @@ from ops.cli.output import print_json
 from ops.cli.session import session
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from ops.settings import Bind
     from storage.partners import Partner
+    from storage.secrets import Vault
 
 app = typer.Typer()
 
@@ -43,27 +47,60 @@ def send(
     json: Json = False,
 ) -> None:
     """Sign and post one event as the partner would, to ingest of these settings."""
-    from storage import partners
-
     for option, text in (("--type", type_), ("--id", identity)):
         if text is not None and (not text.strip() or not text.isprintable()):
             raise wrong("printable text is allowed, not nothing", option)
-    chosen = identity or f"msg_{secrets.token_hex(12)}"
-    body, content_type = _body(file, type_, chosen)
+    body, content_type = (None, None) if file is None else _read(file)
     with session() as now, now.store.begin() as connection:
-        sender = partners.find(connection, partner)
-        _check_places(sender, type_, identity, is_sample=file is None)
-        secret = ""
-        if sender.verify != "none":
-            secret = partners.newest_secret(connection, now.vault, sender) or ""
+        ready = drafted(connection, now.vault_if_known, partner, body, type_, identity, content_type)
         bind = now.settings.ingest_bind
-    headers = [("content-type", content_type), *_signed(sender, secret, body, chosen, type_)]
-    answer = _post(_base(bind), f"/in/{partner}", body, headers)
+    answer = post_as(bind, partner, ready)
     if json:
         print_json(answer)
         return
     repeat = " (a duplicate: it was accepted before)" if answer.get("duplicate") else ""
     print(f"accepted {answer.get('event')} as sequence {answer.get('sequence')}{repeat}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An event, signed: what the partner would post now."""
+
+    body: bytes
+    headers: list[tuple[str, str]]
+
+
+def drafted(
+    connection: "sa.Connection",
+    vault: "Vault | None",
+    partner: str,
+    body: bytes | None,
+    type_: str | None,
+    identity: str | None,
+    content_type: str | None = None,
+) -> Ready:
+    """The event as the partner would post it; a sample without a body. Raises: NotFound, Conflict, BadParameter."""
+    from storage import partners
+
+    sender = partners.find(connection, partner)
+    _check_places(sender, type_, identity, is_sample=body is None)
+    secret = ""
+    if sender.verify != "none":
+        if vault is None:
+            from ops.settings import WrongSetting
+
+            raise WrongSetting("HOOKYARD_MASTER_KEY is not set: secrets cannot be read without it")
+        secret = partners.newest_secret(connection, vault, sender) or ""
+    chosen = identity or f"msg_{secrets.token_hex(12)}"
+    if body is None:
+        body = _sample(type_, chosen)
+    kind = content_type or ("application/json" if _is_json(body) else "application/octet-stream")
+    return Ready(body, [("content-type", kind), *_signed(sender, secret, body, chosen, type_)])
+
+
+def post_as(bind: "Bind", partner: str, ready: Ready) -> dict[str, Any]:
+    """What ingest answers, as 202. Raises: NotAccepted."""
+    return _post(_base(bind), f"/in/{partner}", ready.body, ready.headers)
 
 
 def _check_places(partner: "Partner", type_: str | None, identity: str | None, *, is_sample: bool) -> None:
@@ -80,20 +117,20 @@ def _check_places(partner: "Partner", type_: str | None, identity: str | None, *
         raise wrong(f"cannot be applied: partner {partner.name} takes it {where}", option)
 
 
-def _body(file: str | None, type_: str | None, identity: str) -> tuple[bytes, str]:
-    """The bytes to send, and their content type."""
-    if file is None:
-        sample = {"type": type_ or SAMPLE_TYPE, "id": identity, "hello": "world"}  # the same id again: the same bytes
-        return codec.dumps(sample).encode(), "application/json"
+def _sample(type_: str | None, identity: str) -> bytes:
+    """A body; the same bytes for the same id."""
+    return codec.dumps({"type": type_ or SAMPLE_TYPE, "id": identity, "hello": "world"}).encode()
+
+
+def _read(file: str) -> tuple[bytes, str | None]:
+    """The bytes to send, and their content type where the file's name tells it."""
     if file == "-":
-        body = sys.stdin.buffer.read()
-        return body, "application/json" if _is_json(body) else "application/octet-stream"
+        return sys.stdin.buffer.read(), None
     try:
         body = Path(file).read_bytes()
     except OSError as problem:
         raise wrong(f"{file} cannot be read: {problem.strerror}") from problem
-    known, _ = mimetypes.guess_type(file)
-    return body, known or ("application/json" if _is_json(body) else "application/octet-stream")
+    return body, mimetypes.guess_type(file)[0]
 
 
 def _is_json(body: bytes) -> bool:

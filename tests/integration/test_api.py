@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -107,6 +108,203 @@ async def test_what_is_wrong_is_told_as_a_problem(office: Office) -> None:
     wrong = await office.client.put("/api/v1/partners/shop")
     refused(wrong, 405, "method_not_allowed")
     assert "GET" in wrong.headers["allow"]
+
+
+# --- changes ------------------------------------------------------------------------------------------
+
+
+async def sent(office: Office, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+    answer = await office.client.request(method, f"/api/v1{path}", json=body, headers=headers)
+    assert answer.status_code < 300, answer.text
+    return answer
+
+
+async def test_everything_is_set_up_changed_steered_and_removed(office: Office) -> None:
+    shop = {"name": "shop", "verify": "standard", "rate": "5/s", "max_backlog": 10}
+    depot = {"name": "depot", "url": "https://depot.example/in?key=1", "timeout": "7s", "headers": ["X-Key: hush"]}
+    partner = (await sent(office, "POST", "/partners", shop)).json()
+    destination = (await sent(office, "POST", "/destinations", depot)).json()
+    assert partner["secret"].startswith("whsec_")
+    assert destination["secret"].startswith("whsec_")
+    assert (partner["rate"], destination["timeout"], destination["headers"]) == ("5/s", "7s", ["x-key"])
+
+    outcome = (await sent(office, "PUT", "/subscriptions/shop/depot", {"types": ["order.*"]})).json()
+    assert (outcome["outcome"], outcome["from_sequence"]) == ("new", 1)
+    changed = (await sent(office, "PATCH", "/partners/shop", {"rate": None, "max_body": 10})).json()
+    assert (changed["rate"], changed["max_body"], changed["max_backlog"]) == (None, 10, 10)
+    changed = (await sent(office, "PATCH", "/destinations/depot", {"park_on": [451, 422], "on_park": "hold"})).json()
+    assert (changed["park_on"], changed["on_park"], changed["timeout"]) == ([422, 451], "hold", "7s")
+
+    for noun in ("partners/shop", "destinations/depot"):
+        for action, state in (("pause", "paused"), ("resume", "active")):
+            told = (await sent(office, "POST", f"/{noun}/{action}")).json()
+            assert (told["state"], told["changed"]) == (state, True)
+            assert not (await sent(office, "POST", f"/{noun}/{action}")).json()["changed"]
+        assert (await sent(office, "POST", f"/{noun}/rotate-secret", {"overlap": "1h"})).json()["secret"]
+    await sent(office, "POST", "/destinations/depot/reset-breaker")
+    shown = (await got(office, "/partners/shop"), await got(office, "/destinations/depot"))
+    assert not any("whsec_" in str(told) or "hush" in str(told) for told in shown)
+
+    assert (await sent(office, "DELETE", "/subscriptions/shop/depot")).json()["waiting"] == 0
+    for noun in ("partners/shop", "destinations/depot"):
+        await sent(office, "DELETE", f"/{noun}")
+        refused(await office.client.get(f"/api/v1/{noun}"), 404, "not_found")
+    entries = await walked(office, "/audit")
+    assert {entry["actor"] for entry in entries} == {"admin"}
+    assert len(entries) == 15
+
+
+async def test_an_edit_that_asks_for_what_was_changed_meanwhile_is_refused(office: Office) -> None:
+    office.hand.lane()
+    for noun, change in (("partners/shop", {"max_body": 10}), ("destinations/warehouse", {"timeout": "9s"})):
+        seen = (await office.client.get(f"/api/v1/{noun}")).headers["etag"]
+        await sent(office, "POST", f"/{noun}/pause")  # no edit
+        now = (await sent(office, "PATCH", f"/{noun}", change, **{"if-match": seen})).headers["etag"]
+
+        late = await office.client.patch(f"/api/v1/{noun}", json=change, headers={"if-match": seen})
+
+        refused(late, 412, "changed")
+        assert now != seen
+        assert (await office.client.get(f"/api/v1/{noun}")).headers["etag"] == now
+
+
+async def test_what_is_sent_wrong_is_refused_and_nothing_secret_is_repeated(office: Office) -> None:
+    office.hand.lane()
+    for method, path, body in (
+        ("POST", "/partners", {"name": "NO"}),
+        ("POST", "/partners", {"name": "x", "max_backlog": 0}),
+        ("POST", "/partners", {"name": "x", "colour": "red"}),
+        ("POST", "/partners", {"name": "x", "verify": "hush-hush"}),
+        ("POST", "/destinations", {"name": "x", "url": "http://127.0.0.1/hush-hush"}),
+        ("POST", "/destinations", {"name": "x", "url": "https://x.example/", "secret": ["hush-hush"]}),
+        ("PATCH", "/destinations/warehouse", {"timeout": "soon"}),
+        ("PATCH", "/partners/shop", {"max_body": None}),
+        ("POST", "/replays", {}),
+        ("POST", "/discards", {"partner": "shop"}),
+        ("PUT", "/subscriptions/shop/warehouse", []),
+    ):
+        answer = await office.client.request(method, f"/api/v1{path}", json=body)
+        refused(answer, 422, "invalid")
+        assert "hush-hush" not in answer.text or "verify" in str(body)
+    refused(await office.client.post("/api/v1/partners", json={"name": "shop"}), 409, "conflict")
+    refused(await office.client.post("/api/v1/partners", content=b"{" * 10), 422, "invalid")
+    refused(await office.client.post("/api/v1/partners", content=b'"' + b"x" * 2_000_000), 413, "too_large")
+
+
+async def test_roles_stop_at_what_is_not_theirs(office: Office) -> None:
+    office.hand.lane()
+    viewer, operator = office.bearer("viewer"), office.bearer("operator")
+    for headers, method, path in (
+        (viewer, "POST", "/partners/shop/pause"),
+        (viewer, "POST", "/replays"),
+        (viewer, "POST", "/replays/rpl_1/cancel"),
+        (viewer, "POST", "/partners/shop/send"),
+        (operator, "POST", "/partners"),
+        (operator, "PATCH", "/destinations/warehouse"),
+        (operator, "DELETE", "/partners/shop"),
+        (operator, "POST", "/partners/shop/rotate-secret"),
+        (operator, "PUT", "/subscriptions/shop/warehouse"),
+        (operator, "DELETE", "/tokens/a-viewer"),
+    ):
+        refused(await office.client.request(method, f"/api/v1{path}", headers=headers, json={}), 403, "forbidden")
+    assert (await office.client.post("/api/v1/partners/shop/pause", headers=operator)).status_code == 200
+
+
+async def test_the_same_post_again_under_its_key_does_nothing_again(office: Office) -> None:
+    new, key = {"name": "shop", "verify": "standard"}, {"idempotency-key": "k-1"}
+    first = await sent(office, "POST", "/partners", new, **key)
+    again = await sent(office, "POST", "/partners", new, **key)
+    other = await office.client.post("/api/v1/partners", json={"name": "other"}, headers=key)
+
+    assert (again.status_code, again.content) == (201, first.content)
+    assert "idempotency-replayed" in again.headers
+    refused(other, 422, "key_reused")
+    assert first.json()["secret"] not in str(office.sql("SELECT a::text, encode(sealed, 'escape') FROM answers a"))
+
+    somebody = office.bearer("admin", "bob") | key
+    refused(await office.client.post("/api/v1/partners", json=new, headers=somebody), 409, "conflict")
+
+
+async def test_a_refused_post_leaves_its_key_free_and_an_unanswered_one_does_not(office: Office) -> None:
+    key = {"idempotency-key": "k-1"}
+    refused(await office.client.post("/api/v1/partners", json={"name": "NO"}, headers=key), 422, "invalid")
+    await sent(office, "POST", "/partners", {"name": "shop"}, **key)
+    office.sql("UPDATE answers SET sealed = NULL")
+    late = await office.client.post("/api/v1/partners", json={"name": "shop"}, headers=key)
+    refused(late, 409, "in_progress")
+    office.sql("UPDATE answers SET at = now() - interval '2 days'")
+    late = await office.client.post("/api/v1/partners", json={"name": "shop"}, headers=key)
+    refused(late, 409, "conflict")
+
+
+# --- many at once -------------------------------------------------------------------------------------
+
+
+async def test_a_dry_run_counts_and_changes_nothing(office: Office) -> None:
+    office.hand.lane()
+    office.hand.park(*office.hand.posted(3))
+    for path, body in (("/replays", {}), ("/discards", {"why": "old"})):
+        told = (await sent(office, "POST", path, {"partner": "shop", "dry_run": True} | body)).json()
+        assert (told["id"], told["dry_run"], told["selected"]) == (None, True, 3)
+    assert office.hand.states() == ["parked"] * 3
+    assert await walked(office, "/replays") == []
+
+
+async def test_a_replay_is_begun_counted_and_listed(office: Office) -> None:
+    office.hand.lane()
+    events = office.hand.posted(3)
+    office.hand.park(*events)
+
+    answer = await sent(office, "POST", "/replays", {"events": events[:2]})
+
+    assert answer.status_code == 202
+    assert answer.headers["location"] == "/api/v1/replays/rpl_1"
+    told = await ended(office, "rpl_1")
+    assert (told["selected"], told["done"], told["actor"]) == (2, 2, "admin")
+    assert office.hand.states() == ["queued", "queued", "parked"]
+    refused(await office.client.post("/api/v1/replays/rpl_1/cancel"), 409, "conflict")
+    discarded = await sent(office, "POST", "/discards", {"partner": "shop", "why": "superseded"})
+    assert (await ended(office, discarded.json()["id"]))["done"] == 1
+    assert [r["kind"] for r in await walked(office, "/replays", limit=1)] == ["discard", "replay"]
+
+
+async def test_a_replay_is_paused_resumed_and_cancelled(office: Office) -> None:
+    office.hand.lane()
+    office.hand.park(*office.hand.posted(5))
+    await sent(office, "POST", "/replays", {"partner": "shop", "rate": "1/s"})
+
+    assert (await sent(office, "POST", "/replays/rpl_1/pause")).json()["state"] == "paused"
+    assert (await sent(office, "POST", "/replays/rpl_1/resume")).json()["state"] == "running"
+    assert (await sent(office, "POST", "/replays/rpl_1/cancel")).json()["state"] == "cancelled"
+    told = await ended(office, "rpl_1")
+
+    assert told["state"] == "cancelled"
+    assert office.hand.states().count("queued") == told["done"] < 5
+    actions = [entry["action"] for entry in await walked(office, "/audit", subject="rpl_1")]
+    assert actions == ["replay cancel", "replay resume", "replay pause", "replay"]
+
+
+async def test_a_backfill_brings_stored_events_to_a_new_destination(office: Office) -> None:
+    office.hand.lane()
+    office.hand.posted(3)
+    office.hand.destination("depot")
+    office.hand.subscribe("shop", "depot")
+    body = {"partner": "shop", "destination": "depot"}
+
+    assert (await sent(office, "POST", "/backfills", body | {"dry_run": True})).json()["selected"] == 3
+    begun = (await sent(office, "POST", "/backfills", body)).json()
+
+    assert (await ended(office, begun["id"]))["done"] == 3
+    assert office.hand.states("depot") == ["queued"] * 3
+    office.hand.destination("other")
+    refused(await office.client.post("/api/v1/backfills", json=body | {"destination": "other"}), 409, "conflict")
+
+
+async def ended(office: Office, name: str) -> Any:
+    async with asyncio.timeout(30):
+        while (told := await got(office, f"/replays/{name}"))["finished_at"] is None:
+            await asyncio.sleep(0.05)
+    return told
 
 
 async def test_head_and_options_answer_for_what_is_there(office: Office) -> None:

@@ -178,11 +178,10 @@ def test_ingest_that_listens_everywhere_is_reached_on_this_machine() -> None:
 
 
 def test_a_sample_has_the_type_that_was_asked_for_and_the_same_bytes_for_the_same_id() -> None:
-    body, content_type = send._body(None, "order.paid", "msg_1")
-    assert content_type == "application/json"
+    body = send._sample("order.paid", "msg_1")
     assert json.loads(body)["type"] == "order.paid"
-    assert send._body(None, "order.paid", "msg_1") == (body, content_type)
-    assert send._body(None, "order.paid", "msg_2") != (body, content_type)
+    assert send._sample("order.paid", "msg_1") == body
+    assert send._sample("order.paid", "msg_2") != body
 
 
 def sender(**options: object) -> Partner:
