@@ -23,7 +23,7 @@ from delivery.classify import Evidence, Meaning, Verdict
 
 State = Literal["closed", "half_open", "open"]
 
-UNTRIED = frozenset({Meaning.INTERRUPTED, Meaning.WITHDRAWN, Meaning.UNDELIVERABLE})
+UNTRIED = frozenset({Meaning.INTERRUPTED, Meaning.WITHDRAWN, Meaning.CRASHED, Meaning.UNDELIVERABLE})
 """Endings of a probe that leave its question open."""
 
 _TO_PYBREAKER: dict[State, str] = {

@@ -10,6 +10,7 @@
 | timeout, connection, DNS, TLS, no HTTP, blocked       | failed        | bad      |
 | interrupted by us                                     | interrupted   | none     |
 | withdrawn before the first byte                       | withdrawn     | none     |
+| it killed the process that it had to itself           | crashed       | none     |
 | no request can be made of it                          | undeliverable | none     |
 
 A blocked name is retried like any failure: it may lead elsewhere tomorrow.
@@ -37,6 +38,7 @@ class Meaning(StrEnum):
     GONE = "gone"
     INTERRUPTED = "interrupted"
     WITHDRAWN = "withdrawn"
+    CRASHED = "crashed"
     UNDELIVERABLE = "undeliverable"
 
 
@@ -68,6 +70,8 @@ def classify(exchange: Exchange, park_on: AbstractSet[int] = frozenset()) -> Ver
             return Verdict(Meaning.INTERRUPTED, Evidence.NONE)
         case Outcome.WITHDRAWN:
             return Verdict(Meaning.WITHDRAWN, Evidence.NONE)
+        case Outcome.CRASHED:
+            return Verdict(Meaning.CRASHED, Evidence.NONE)
         case Outcome.UNDELIVERABLE:
             return Verdict(Meaning.UNDELIVERABLE, Evidence.NONE)
         case _:

@@ -32,6 +32,8 @@ class Outcome(StrEnum):
     """We stopped waiting: written by whoever cancelled `send`; what the destination did is unknown."""
     WITHDRAWN = "withdrawn"
     """It was too late to start, or we had no thread to look its name up: nothing was written."""
+    CRASHED = "crashed"
+    """The process that made it alone did not survive it: written by `Alone`."""
     UNDELIVERABLE = "undeliverable"
     """No request can be made of it at all."""
 

@@ -58,6 +58,9 @@ class ParkReason(StrEnum):
     UNDELIVERABLE = "undeliverable"
 
 
+SUSPECT_AFTER = 2  # crashes in a row: one happens to whatever is in flight, when a machine goes down for one
+
+
 class IllegalTransition(Exception):
     """The fact cannot be of a delivery in this state: a stale owner, or a defect. Nothing was changed."""
 
@@ -74,6 +77,12 @@ class Delivery:
     park_reason: ParkReason | None = None
     holding: bool = False  # parked, and its lane waits for a person (--on-park hold)
     replay_id: int | None = None  # the replay that asked for the next attempts
+    crashes: int = 0  # attempts whose worker vanished, since one with an outcome
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be what its workers died of: its next attempt is made alone, in a process of its own."""
+        return self.crashes >= SUSPECT_AFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,8 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker of the attempt vanished; the new owner waited out the attempt's whole budget."""
+    """The worker of the attempt vanished; the new owner waited out the attempt's whole budget. Whether that worker died
+    of it, was killed or only lost its lease cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,21 +210,23 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
         case State.QUEUED, LaneFull():
             return _parked(delivery, ParkReason.LANE_FULL, policy)
         case State.QUEUED | State.DELIVERING, Unsendable():
-            return _parked(delivery, ParkReason.UNDELIVERABLE, policy)
+            return _parked(replace(delivery, crashes=0), ParkReason.UNDELIVERABLE, policy)
         case State.DELIVERING, Acknowledged():
-            return replace(delivery, state=State.DELIVERED)
+            return replace(delivery, state=State.DELIVERED, crashes=0)
         case State.DELIVERING, Failed(retry_in):
-            return _failed(delivery, retry_in, policy)
+            return _failed(_counted(delivery), retry_in, policy)
         case State.DELIVERING, Rejected():
-            return _parked(replace(delivery, failures=delivery.failures + 1), ParkReason.REJECTED, policy)
+            return _parked(_counted(delivery), ParkReason.REJECTED, policy)
         case State.DELIVERING, Gone():
-            return _parked(replace(delivery, failures=delivery.failures + 1), ParkReason.DESTINATION_SUSPENDED, policy)
-        case State.DELIVERING, Crashed():
-            return _parked(delivery, ParkReason.WORKER_CRASHED, policy)
+            return _parked(_counted(delivery), ParkReason.DESTINATION_SUSPENDED, policy)
+        case State.DELIVERING, Crashed() if delivery.is_suspect:
+            return _parked(delivery, ParkReason.WORKER_CRASHED, policy)  # still suspect, when it is replayed
         case State.DELIVERING, Withdrawn():
             return _requeued(replace(delivery, attempts=delivery.attempts - 1), policy)
-        case State.DELIVERING, Interrupted() | Lost():
+        case State.DELIVERING, Interrupted():
             return _requeued(delivery, policy)
+        case State.DELIVERING, Lost():
+            return _requeued(replace(delivery, crashes=delivery.crashes + 1), policy)
         case State.PARKED | State.DISCARDED | State.DELIVERED, Replayed(replay_id):
             return replace(
                 delivery,
@@ -230,14 +242,18 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
     raise IllegalTransition(f"{type(fact).__name__} cannot be of a delivery that is {delivery.state}")
 
 
+def _counted(delivery: Delivery) -> Delivery:
+    """One failure more; whatever it is, it does not kill its worker."""
+    return replace(delivery, failures=delivery.failures + 1, crashes=0)
+
+
 def _failed(delivery: Delivery, retry_in: timedelta, policy: Policy) -> Delivery:
-    """One failure more: queued for a retry while budget is left, else parked."""
-    counted = replace(delivery, failures=delivery.failures + 1)
+    """Queued for a retry while budget is left, else parked."""
     if policy.closing is not None:
-        return _parked(counted, policy.closing, policy)
-    if counted.failures >= policy.max_attempts:
-        return _parked(counted, ParkReason.ATTEMPTS_EXHAUSTED, policy)
-    return replace(counted, state=State.QUEUED, retry_in=retry_in)
+        return _parked(delivery, policy.closing, policy)
+    if delivery.failures >= policy.max_attempts:
+        return _parked(delivery, ParkReason.ATTEMPTS_EXHAUSTED, policy)
+    return replace(delivery, state=State.QUEUED, retry_in=retry_in)
 
 
 def _requeued(delivery: Delivery, policy: Policy) -> Delivery:

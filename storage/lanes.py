@@ -46,9 +46,9 @@ FROM unnest(%b::int[], %b::float8[]) AS r (partner_id, rate) WHERE t.partner_id 
 """
 JOURNAL = """
 SELECT * FROM journal(
-    %s, %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::text[], %b::int[], %b::bigint[],
-    %b::text[], %b::boolean[], %b::smallint[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::text[],
-    %b::text[], %b::bytea[], %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::int[])
+    %s, %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::text[], %b::int[], %b::int[],
+    %b::bigint[], %b::text[], %b::boolean[], %b::smallint[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[],
+    %b::text[], %b::text[], %b::bytea[], %b::int[], %b::int[], %b::bigint[], %b::timestamptz[], %b::uuid[], %b::int[])
 """
 
 MAX_AGE_MS = 1 << 30  # twelve days: what a column of the journal's call can carry
@@ -222,7 +222,8 @@ async def read_keys(
 
 
 def _open(row: Sequence[Any]) -> Open:
-    sequence, received_at, state, lane_key, attempts, failures, due_ms, token, budget_ms, replay_id, holding = row
+    sequence, received_at, state, lane_key, attempts, failures, *rest = row
+    due_ms, token, budget_ms, replay_id, holding, crashes = rest
     delivery = Delivery(
         State(state),
         attempts,
@@ -231,6 +232,7 @@ def _open(row: Sequence[Any]) -> Open:
         replay_id=replay_id,
         holding=holding,
         park_reason=ParkReason.ATTEMPTS_EXHAUSTED if holding else None,
+        crashes=crashes,
     )
     return Open(sequence, received_at, delivery, lane_key, due_ms or 0, budget_ms or 0)
 
@@ -285,6 +287,7 @@ async def save(
             [d.token for d in after],
             [d.state.value for d in after],
             [d.failures for d in after],
+            [d.crashes for d in after],
             [None if d.retry_in is None else int(d.retry_in.total_seconds() * 1000) for d in after],
             [d.park_reason for d in after],
             [d.holding for d in after],

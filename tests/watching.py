@@ -32,16 +32,16 @@ class Gate:
 
 
 class Crowd:
-    """A destination that takes its time, and the most requests that were there at once."""
+    """A destination that takes its time (or waits for a gate), and the most requests that were there at once."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.now, self.most = seconds, 0, 0
+    def __init__(self, takes: float | Gate) -> None:
+        self.takes, self.now, self.most = takes, 0, 0
 
     async def __call__(self, request: Request) -> int:
         self.now += 1
         self.most = max(self.most, self.now)
         try:
-            await asyncio.sleep(self.seconds)
+            await (self.takes(request) if isinstance(self.takes, Gate) else asyncio.sleep(self.takes))
         finally:
             self.now -= 1
         return 200

@@ -9,28 +9,31 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from delivery.alone import Alone
 from delivery.classify import Evidence, Meaning, Verdict, classify
 from delivery.client import Client
+from delivery.clock import boot_seconds
+from delivery.errand import Done, Errand, run
 from delivery.exchange import Exchange, Outcome
-from delivery.request import Subject, build_request
+from delivery.request import Subject
 from domain import lifecycle
 from domain.destinations import Destination
 from domain.events import event_id, unpack_headers
 from domain.lifecycle import Delivery, Fact, ParkReason, Policy, State, transition
 from domain.retry import retry_after, retry_in
-from domain.version import VERSION
 from storage import lanes as storage
 from storage.configuration import Snapshot
 from storage.errors import BadData, LeaseLost, StorageUnavailable
 from storage.lanes import Begun, Claim, LaneKey, Open, Saved
 from workers.feed import Feed
 from workers.gates import Gates
-from workers.journal import Item, Journal, boot_seconds
+from workers.journal import Item, Journal
 from workers.lane import Entry, Lane
 from workers.metrics import Metrics
 from workers.turns import FULL_PAUSE_SECONDS, Turns, Turnstile
@@ -55,6 +58,8 @@ class Flight:
     token: UUID
     item: Item
     destination: Destination
+    goes_alone: bool
+    alone: Alone | None = None  # the process of its own that makes it
     holds_slot: bool = True
 
 
@@ -65,6 +70,7 @@ class Attempts:
         self,
         *,
         client: Client,
+        alone: Callable[[], AbstractAsyncContextManager[Alone]],
         journal: Journal,
         feed: Feed,
         snapshot: Callable[[], Snapshot],
@@ -75,7 +81,8 @@ class Attempts:
         metrics: Metrics,
         log: Any,
     ) -> None:
-        self._client, self._journal, self._feed, self._snapshot = client, journal, feed, snapshot
+        self._client, self._alone, self._journal, self._feed = client, alone, journal, feed
+        self._snapshot = snapshot
         self._lease_ends, self._withheld, self._on_gone, self._on_crash = lease_ends, withheld, on_gone, on_crash
         self._metrics, self._log = metrics, log
         self._flights: set[asyncio.Task[object]] = set()
@@ -101,9 +108,9 @@ class Attempts:
         token = probe or uuid4()
         budget_ms = int((START_GRACE_SECONDS + destination.timeout.total_seconds()) * 1000)
         item = Item(Claim(entry.partner_id, turnstile.id, entry.sequence, entry.received_at, token, budget_ms))
-        fate = self._journal.submit(item)
+        flight = Flight(lane, entry, turnstile, probe, token, item, destination, entry.delivery.is_suspect)
+        fate = None if flight.goes_alone else self._journal.submit(item)
         self._feed.entries -= 1
-        flight = Flight(lane, entry, turnstile, probe, token, item, destination)
         self._start(self._fly_safely(flight, fate), self._flights)
 
     def rescue(self, lane: Lane, row: Open) -> None:
@@ -134,10 +141,10 @@ class Attempts:
 
     # --- one attempt ----------------------------------------------------------------------------------
 
-    async def _fly_safely(self, flight: Flight, fate: "asyncio.Future[Saved | Begun]") -> None:
+    async def _fly_safely(self, flight: Flight, fate: "asyncio.Future[Saved | Begun] | None") -> None:
         """A defect met in one delivery sets its lane aside for a while; its neighbours go on."""
         try:
-            await self._fly(flight, fate)
+            await (self._fly(flight, fate) if fate is not None else self._fly_alone(flight))
         except LeaseLost:
             raise
         except Exception:  # noqa: BLE001 - else it is met again and again, and costs every lane its wait
@@ -146,6 +153,11 @@ class Attempts:
             await asyncio.sleep(SET_ASIDE_SECONDS)
             flight.lane.flying.pop(flight.entry.sequence, None)  # what is in flight by the table is then rescued
             self._feed.reread(flight.lane)
+
+    async def _fly_alone(self, flight: Flight) -> None:
+        """In a process of its own, which is there before the claim: from then on there is little time to start."""
+        async with self._alone() as flight.alone:
+            await self._fly(flight, self._journal.submit(flight.item))
 
     async def _fly(self, flight: Flight, fate: "asyncio.Future[Saved | Begun]") -> None:
         copy = asyncio.ensure_future(self._feed.copy_of(flight.entry)) if flight.entry.copy is None else None
@@ -184,8 +196,7 @@ class Attempts:
         entry, copy = flight.entry, flight.entry.copy
         if copy is None:
             return Exchange(Outcome.UNDELIVERABLE, 0, error="the event is no longer stored"), None
-        snapshot = self._snapshot()
-        partner = snapshot.partners_by_id[entry.partner_id]
+        partner = self._snapshot().partners_by_id[entry.partner_id]
         start_by = (flight.item.sent_at or 0.0) + START_GRACE_SECONDS
         subject = Subject(
             event_id(entry.partner_id, entry.sequence, entry.received_at),
@@ -197,18 +208,22 @@ class Attempts:
             self._withheld(partner.verify, partner.verify_options),
         )
         replay = entry.delivery.replay_id
-        built = build_request(
+        errand = Errand(
             subject,
             flight.destination,
-            attempt=number,
-            replay=None if replay is None else f"rpl_{replay}",
-            timestamp=int(time.time()),
-            version=VERSION,
-            may_start=lambda: boot_seconds() < min(start_by, self._lease_ends()),
+            number,
+            None if replay is None else f"rpl_{replay}",
+            int(time.time()),
+            start_by,
         )
-        dropped = b", ".join(built.dropped).decode("ascii", "replace")
-        note = f"{NOT_PASSED_ON}: {dropped}"[:500] if dropped else None
-        return await self._client.send(built.outgoing), note
+        done = await self._run(errand, flight.alone)
+        dropped = b", ".join(done.dropped).decode("ascii", "replace")
+        return done.exchange, f"{NOT_PASSED_ON}: {dropped}"[:500] if dropped else None
+
+    async def _run(self, errand: Errand, alone: Alone | None) -> Done:
+        if alone is not None:
+            return await alone.run(replace(errand, start_by=min(errand.start_by, self._lease_ends())))
+        return await run(errand, self._client, lambda: boot_seconds() < min(errand.start_by, self._lease_ends()))
 
     async def _land(self, flight: Flight, begun: Delivery, exchange: Exchange, note: str | None) -> None:
         """The outcome is journaled, the slot given back and the lane's next begun, all in one turn of the loop."""
@@ -275,6 +290,7 @@ class Attempts:
             destination=flight.destination.name,
             attempt=outcome.number,
             outcome=outcome.outcome,
+            alone=flight.goes_alone or None,
             status=outcome.status,
             error=outcome.error,
             duration_ms=outcome.duration_ms,
@@ -308,6 +324,8 @@ class Attempts:
         if flight.holds_slot:
             flight.holds_slot = False
             self.turns.release(flight.turnstile)
+            if flight.goes_alone:
+                self.turns.release_alone()
 
     def _go_on(self, lane: Lane) -> None:
         self._feed.read_on(lane)
@@ -345,6 +363,8 @@ class Attempts:
                 return lifecycle.Gone()
             case Meaning.UNDELIVERABLE:
                 return lifecycle.Unsendable()
+            case Meaning.CRASHED:
+                return lifecycle.Crashed()
             case Meaning.WITHDRAWN:
                 return lifecycle.Withdrawn()
             case Meaning.INTERRUPTED:

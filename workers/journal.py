@@ -4,13 +4,13 @@ It is ingest's GroupCommit again. What is sent is sent until its fate is known: 
 what waits here stand still, and after a COMMIT whose answer was lost the same batch is sent again (it is idempotent).
 """
 
-import time
 from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from delivery.clock import boot_seconds
 from storage.database import Connection
 from storage.errors import StorageUnavailable
 from storage.groupcommit import GroupCommit
@@ -19,11 +19,6 @@ from storage.outage import Outage
 
 MAX_BATCH = 256
 CAPACITY = 40_000  # twice the largest pool: each attempt has at most one outcome and one claim here
-
-
-def boot_seconds() -> float:
-    """Seconds of a monotonic clock that goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Item:

@@ -9,6 +9,7 @@ from ipaddress import IPv4Network, IPv6Network
 import structlog
 from prometheus_client import CollectorRegistry
 
+from delivery.alone import alone
 from delivery.client import Client
 from storage.configuration import Configuration
 from storage.errors import LeaseLost, StorageUnavailable
@@ -104,6 +105,7 @@ class Worker:
                 self._configuration,
                 listener,
                 client,
+                lambda: alone(config.allow_networks),
                 config.pool_size,
                 self.metrics,
                 self._withheld,

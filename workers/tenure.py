@@ -9,13 +9,16 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from delivery.alone import Alone
 from delivery.breaker import Breaker
 from delivery.client import Client
+from delivery.clock import boot_seconds
 from delivery.pool import Pool
 from domain.destinations import Destination
 from storage import gates as gate_rows
@@ -31,7 +34,7 @@ from storage.outage import Outage
 from workers.attempts import Attempts
 from workers.feed import ENTRIES, Feed
 from workers.gates import Gates
-from workers.journal import CAPACITY, Journal, boot_seconds
+from workers.journal import CAPACITY, Journal
 from workers.lane import Lane
 from workers.metrics import Metrics
 from workers.turns import Turns
@@ -58,6 +61,7 @@ class Means:
     configuration: Configuration
     listener: Listener
     client: Client
+    alone: Callable[[], AbstractAsyncContextManager[Alone]]  # a process for one attempt
     pool_size: int
     metrics: Metrics
     withheld: Callable[[str, dict[str, str]], frozenset[bytes]]
@@ -94,6 +98,7 @@ class Tenure:
         self.feed = Feed(self._reads, self.token, self._shard_of, self._ready, self._foreign)
         self.attempts = Attempts(
             client=means.client,
+            alone=means.alone,
             journal=self.journal,
             feed=self.feed,
             snapshot=lambda: means.configuration.snapshot,

@@ -74,6 +74,8 @@ class Turns:
         self._make_breaker, self._is_paused, self._may_start = make_breaker, is_paused, may_start
         self._ring: deque[Turnstile] = deque()
         self._starved: dict[Turnstile, None] = {}  # kept out by the pool, not by themselves; first come, first served
+        self._one_alone = False  # a suspect is under way, in a process of its own: one at a time
+        self._suspects: dict[Lane, None] = {}  # lanes whose candidate waits for that to end
         self.turnstiles: dict[int, Turnstile] = {}
         self._lane_timers: dict[tuple[int, int], asyncio.TimerHandle] = {}
         self._pumping: asyncio.Handle | None = None
@@ -89,7 +91,7 @@ class Turns:
     @property
     def waiting(self) -> int:
         """Lanes that want to go and may not yet."""
-        return sum(len(turnstile.lanes) for turnstile in self.turnstiles.values())
+        return sum(len(turnstile.lanes) for turnstile in self.turnstiles.values()) + len(self._suspects)
 
     def want(self, lane: Lane) -> None:
         """The lane gets its turn as soon as it has a candidate and is admitted."""
@@ -129,6 +131,13 @@ class Turns:
         for other in starved:
             self.wake(other)
         self.wake(turnstile)
+
+    def release_alone(self) -> None:
+        """The next suspect may go."""
+        self._one_alone = False
+        waiting, self._suspects = self._suspects, {}
+        for lane in waiting:
+            self.want(lane)
 
     def block(self, turnstile: Turnstile, seconds: float) -> None:
         """It does not go before that."""
@@ -196,6 +205,11 @@ class Turns:
             self._pool.release(turnstile.id)
             self._want(lane, now)
             return
+        if entry.delivery.is_suspect and self._one_alone:
+            self._pool.release(turnstile.id)
+            self._suspects[lane] = None
+            return
+        self._one_alone |= entry.delivery.is_suspect
         probe, turnstile.probe = turnstile.probe, None
         lane.begin(entry)
         self._begin(turnstile, lane, entry, probe)

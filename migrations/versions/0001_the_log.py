@@ -176,6 +176,7 @@ CREATE TABLE deliveries (
     lane_key bigint,                                     -- NULL: unordered, 0: partner's order, else hash of the key
     attempts int NOT NULL DEFAULT 0,                     -- numbers given out, over the whole life
     failures int NOT NULL DEFAULT 0,                     -- of the retry budget, since the last replay
+    crashes int NOT NULL DEFAULT 0,                      -- attempts whose worker vanished, since one with an outcome
     next_attempt_at timestamptz,                         -- NULL: at once
     token uuid,                                          -- of the attempt in flight, else of the last one
     budget_ms int,                                       -- start grace + timeout of that attempt
@@ -187,6 +188,8 @@ CREATE TABLE deliveries (
     CHECK (state <> 'delivering' OR (token IS NOT NULL AND budget_ms IS NOT NULL AND attempts > 0)),
     CHECK ((state = 'parked') = (park_reason IS NOT NULL)),
     CHECK (NOT holding OR state = 'parked'),
+    CHECK (crashes BETWEEN 0 AND attempts),
+    CHECK (park_reason IS DISTINCT FROM 'worker_crashed' OR crashes >= 2),
     CHECK (park_reason IN ('attempts_exhausted', 'lane_full', 'destination_suspended', 'destination_removed',
                            'rejected', 'worker_crashed', 'undeliverable'))
 ) PARTITION BY RANGE (received_at);

@@ -11,7 +11,7 @@
 
 CREATE OR REPLACE FUNCTION settle(
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_states text[],
-    p_failures int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
+    p_failures int[], p_crashes int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
     p_outcomes text[], p_numbers int[], p_durations int[], p_ages int[], p_statuses int[], p_errors text[], p_notes text[],
     p_answers bytea[]
 ) RETURNS TABLE (kind text, ord int, result text, number int) LANGUAGE plpgsql
@@ -24,15 +24,15 @@ BEGIN
     RETURN QUERY
     WITH done AS (
         UPDATE deliveries d
-        SET state = o.state, failures = o.failures, park_reason = o.reason, holding = o.holding,
+        SET state = o.state, failures = o.failures, crashes = o.crashes, park_reason = o.reason, holding = o.holding,
             attempts = CASE WHEN o.outcome = 'withdrawn' THEN d.attempts - 1 ELSE d.attempts END,
             next_attempt_at = now() + o.retry_ms * interval '1 ms',
             delivered_at = CASE WHEN o.state = 'delivered' THEN now() END
         FROM unnest(
-            p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states::delivery_state[], p_failures, p_retry_ms, p_reasons,
+            p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states::delivery_state[], p_failures, p_crashes, p_retry_ms, p_reasons,
             p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_ages, p_statuses, p_errors, p_notes, p_answers
         ) WITH ORDINALITY AS o (
-            partner_id, destination_id, seq, at, token, state, failures, retry_ms, reason, holding, evidence, outcome, number,
+            partner_id, destination_id, seq, at, token, state, failures, crashes, retry_ms, reason, holding, evidence, outcome, number,
             duration_ms, age_ms, status, error, note, answer, ord
         )
         WHERE d.partner_id = o.partner_id AND d.destination_id = o.destination_id AND d.seq = o.seq
@@ -71,7 +71,7 @@ BEGIN
             failed_at = CASE WHEN n.failures > 0 THEN now() ELSE g.failed_at END
         FROM (
             SELECT n.destination_id, count(*) AS ended, count(*) FILTER (WHERE n.evidence > 0) AS successes,
-                   count(*) FILTER (WHERE n.outcome NOT IN ('success', 'withdrawn', 'interrupted', 'lost')) AS failures
+                   count(*) FILTER (WHERE n.outcome NOT IN ('success', 'withdrawn', 'interrupted', 'lost', 'crashed')) AS failures
             FROM done n GROUP BY n.destination_id
         ) n WHERE g.destination_id = n.destination_id
     )
@@ -190,7 +190,7 @@ END $$;
 CREATE OR REPLACE FUNCTION journal(
     p_token uuid,
     p_partners int[], p_destinations int[], p_seqs bigint[], p_ats timestamptz[], p_tokens uuid[], p_states text[],
-    p_failures int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
+    p_failures int[], p_crashes int[], p_retry_ms bigint[], p_reasons text[], p_holding boolean[], p_evidence smallint[],
     p_outcomes text[], p_numbers int[], p_durations int[], p_ages int[], p_statuses int[], p_errors text[], p_notes text[],
     p_answers bytea[],
     c_partners int[], c_destinations int[], c_seqs bigint[], c_ats timestamptz[], c_tokens uuid[], c_budgets int[]
@@ -202,7 +202,7 @@ BEGIN
     PERFORM lock_lanes(p_partners || c_partners, p_destinations || c_destinations);
     IF cardinality(p_partners) > 0 THEN
         RETURN QUERY SELECT * FROM settle(
-            p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states, p_failures, p_retry_ms, p_reasons,
+            p_partners, p_destinations, p_seqs, p_ats, p_tokens, p_states, p_failures, p_crashes, p_retry_ms, p_reasons,
             p_holding, p_evidence, p_outcomes, p_numbers, p_durations, p_ages, p_statuses, p_errors, p_notes, p_answers);
     END IF;
     IF cardinality(c_partners) > 0 THEN

@@ -15,7 +15,7 @@ END $$;
 CREATE OR REPLACE FUNCTION read_lanes(p_partners int[], p_destinations int[], p_afters bigint[], p_limit int)
 RETURNS TABLE (
     partner_id int, destination_id int, tail_seq bigint, seq bigint, received_at timestamptz, state text, lane_key bigint,
-    attempts int, failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean
+    attempts int, failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean, crashes int
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -24,7 +24,7 @@ BEGIN
     RETURN QUERY
     SELECT l.partner_id, l.destination_id, l.tail_seq, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
            greatest(0, ceil(extract(epoch FROM d.next_attempt_at - clock_timestamp()) * 1000))::bigint,
-           d.token, d.budget_ms, d.replay_id, d.holding
+           d.token, d.budget_ms, d.replay_id, d.holding, d.crashes
     FROM unnest(p_partners, p_destinations, p_afters) AS w (partner_id, destination_id, after)
     JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
     JOIN partner_heads h ON h.partner_id = l.partner_id
@@ -49,7 +49,7 @@ END $$;
 CREATE OR REPLACE FUNCTION read_flying(p_partners int[], p_destinations int[])
 RETURNS TABLE (
     partner_id int, destination_id int, seq bigint, received_at timestamptz, state text, lane_key bigint, attempts int,
-    failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean
+    failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean, crashes int
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -57,7 +57,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT l.partner_id, l.destination_id, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures, NULL::bigint,
-           d.token, d.budget_ms, d.replay_id, d.holding
+           d.token, d.budget_ms, d.replay_id, d.holding, d.crashes
     FROM unnest(p_partners, p_destinations) AS w (partner_id, destination_id)
     JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id AND l.in_flight > 0
     JOIN partner_heads h ON h.partner_id = l.partner_id
@@ -79,7 +79,7 @@ END $$;
 CREATE OR REPLACE FUNCTION read_keys(p_partners int[], p_destinations int[], p_keys bigint[], p_sinces bigint[])
 RETURNS TABLE (
     partner_id int, destination_id int, seq bigint, received_at timestamptz, state text, lane_key bigint, attempts int,
-    failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean
+    failures int, due_ms bigint, token uuid, budget_ms int, replay_id bigint, holding boolean, crashes int
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -88,7 +88,7 @@ BEGIN
     RETURN QUERY
     SELECT l.partner_id, l.destination_id, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
            greatest(0, ceil(extract(epoch FROM d.next_attempt_at - clock_timestamp()) * 1000))::bigint,
-           d.token, d.budget_ms, d.replay_id, d.holding
+           d.token, d.budget_ms, d.replay_id, d.holding, d.crashes
     FROM unnest(p_partners, p_destinations, p_keys, p_sinces) AS w (partner_id, destination_id, key, since)
     JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
     JOIN partner_heads h ON h.partner_id = l.partner_id

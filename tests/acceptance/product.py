@@ -55,6 +55,10 @@ class Product:
         self._family: dict[int, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
+    def use(self, **environment: str) -> None:
+        """From the next start on its processes find this in their environment."""
+        self._environment |= environment
+
     # --- life --------------------------------------------------------------------------------------------------------
 
     def launch(self) -> subprocess.Popen[bytes]:

@@ -386,6 +386,8 @@ async def test_one_bad_outcome_fails_alone(pipeline: Pipeline, owner: Owner) -> 
         "UPDATE deliveries SET state = 'delivering'",
         "UPDATE deliveries SET state = 'delivering', token = gen_random_uuid(), budget_ms = 1, attempts = 0",
         "UPDATE deliveries SET holding = true",
+        "UPDATE deliveries SET crashes = 1",
+        "UPDATE deliveries SET attempts = 1, crashes = 1, state = 'parked', park_reason = 'worker_crashed'",
         "UPDATE lanes SET in_flight = -1",
         "UPDATE lanes SET waiting = -1",
         "UPDATE gates SET in_flight = -1",

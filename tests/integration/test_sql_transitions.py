@@ -75,6 +75,7 @@ def delivery(row: dict[str, Any]) -> Delivery:
         row["park_reason"] and ParkReason(row["park_reason"]),
         row["holding"],
         row["replay_id"],
+        row["crashes"],
     )
 
 
@@ -114,6 +115,11 @@ class Board:
         """Events are accepted and dispatched."""
         self.hand.post(n=n)
         return await self.owner.dispatch(self.partner)
+
+    def suspect(self) -> None:
+        """Each was in flight at two crashes."""
+        self.hand.sql("UPDATE deliveries SET attempts = attempts + 2, crashes = 2")
+        self.hand.sql("DELETE FROM moves")
 
     async def end(self, claim: Claim, fact: Fact, policy: Policy) -> None:
         """The attempt ended so: what the worker would save."""
@@ -171,6 +177,8 @@ async def test_an_outcome_ends_the_attempt_it_is_of_once(board: Board) -> None:
         claim = a_claim(event, board.destination)
         await board.owner.claim(claim)
         board.made()
+        if isinstance(fact, lifecycle.Crashed):
+            board.suspect()
 
         for attempt in (claim, claim, *board.claims[1:]):
             await board.end(attempt, fact, policy)

@@ -43,7 +43,7 @@ HOLDING = Policy(max_attempts=3, hold_on_park=True)
 CLOSINGS = (ParkReason.DESTINATION_SUSPENDED, ParkReason.DESTINATION_REMOVED)
 
 QUEUED = Delivery(attempts=1, failures=1, retry_in=WAIT, token=TOKEN)
-DELIVERING = Delivery(State.DELIVERING, attempts=2, failures=1, token=TOKEN)
+DELIVERING = Delivery(State.DELIVERING, attempts=4, failures=1, token=TOKEN, crashes=2)
 DELIVERED = Delivery(State.DELIVERED, attempts=2, failures=1, token=TOKEN)
 PARKED = Delivery(State.PARKED, 3, 3, token=TOKEN, park_reason=ParkReason.ATTEMPTS_EXHAUSTED, holding=True)
 DISCARDED = Delivery(State.DISCARDED, attempts=3, failures=3, token=TOKEN, replay_id=4)
@@ -79,15 +79,15 @@ LEGAL: dict[tuple[State, type], Delivery] = {
     (State.QUEUED, Removed): parked(QUEUED, ParkReason.DESTINATION_REMOVED),
     (State.QUEUED, LaneFull): parked(QUEUED, ParkReason.LANE_FULL),
     (State.QUEUED, Unsendable): parked(QUEUED, ParkReason.UNDELIVERABLE),
-    (State.DELIVERING, Acknowledged): replace(DELIVERING, state=State.DELIVERED),
-    (State.DELIVERING, Failed): replace(DELIVERING, state=State.QUEUED, failures=2, retry_in=WAIT),
-    (State.DELIVERING, Rejected): parked(replace(DELIVERING, failures=2), ParkReason.REJECTED),
-    (State.DELIVERING, Gone): parked(replace(DELIVERING, failures=2), ParkReason.DESTINATION_SUSPENDED),
-    (State.DELIVERING, Unsendable): parked(DELIVERING, ParkReason.UNDELIVERABLE),
+    (State.DELIVERING, Acknowledged): replace(DELIVERING, state=State.DELIVERED, crashes=0),
+    (State.DELIVERING, Failed): replace(DELIVERING, state=State.QUEUED, failures=2, crashes=0, retry_in=WAIT),
+    (State.DELIVERING, Rejected): parked(replace(DELIVERING, failures=2, crashes=0), ParkReason.REJECTED),
+    (State.DELIVERING, Gone): parked(replace(DELIVERING, failures=2, crashes=0), ParkReason.DESTINATION_SUSPENDED),
+    (State.DELIVERING, Unsendable): parked(replace(DELIVERING, crashes=0), ParkReason.UNDELIVERABLE),
     (State.DELIVERING, Crashed): parked(DELIVERING, ParkReason.WORKER_CRASHED),
-    (State.DELIVERING, Withdrawn): replace(DELIVERING, state=State.QUEUED, attempts=1),
+    (State.DELIVERING, Withdrawn): replace(DELIVERING, state=State.QUEUED, attempts=3),
     (State.DELIVERING, Interrupted): replace(DELIVERING, state=State.QUEUED),
-    (State.DELIVERING, Lost): replace(DELIVERING, state=State.QUEUED),
+    (State.DELIVERING, Lost): replace(DELIVERING, state=State.QUEUED, crashes=3),
     (State.DELIVERED, Replayed): replace(DELIVERED, **REPLAYED),  # type: ignore[arg-type]
     (State.PARKED, Replayed): replace(PARKED, **REPLAYED),  # type: ignore[arg-type]
     (State.PARKED, Discarded): replace(PARKED, state=State.DISCARDED, park_reason=None, holding=False),
@@ -174,8 +174,8 @@ def test_what_a_closing_destination_still_acknowledged_is_delivered(closing: Par
     ids=lambda each: type(each).__name__,
 )
 def test_a_parked_delivery_holds_its_lane_only_while_its_destination_takes_events(fact: Fact, holds: bool) -> None:
-    assert told(Delivery(), *attempt(1, fact), policy=HOLDING).holding is holds
-    assert told(Delivery(), *attempt(1, fact)).holding is False
+    assert told(DELIVERING, fact, policy=HOLDING).holding is holds
+    assert told(DELIVERING, fact).holding is False
 
 
 @pytest.mark.parametrize("fact", [Suspended(), Removed(), LaneFull()], ids=lambda each: type(each).__name__)
@@ -200,6 +200,55 @@ def test_an_event_is_as_finished_as_its_least_finished_delivery() -> None:
     assert set(EVENT_STATES) == {"received", *(state.value for state in State)}
 
 
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+TWICE_LOST = (*attempt(1, Lost()), *attempt(2, Lost()))
+
+
+def test_what_was_in_flight_at_two_crashes_goes_alone_and_is_parked_if_it_kills_that_process_too() -> None:
+    once, twice = told(Delivery(), *TWICE_LOST[:2]), told(Delivery(), *TWICE_LOST)
+    assert (once.is_suspect, twice.is_suspect) == (False, True)
+
+    dead = told(twice, *attempt(3, Crashed()))
+
+    assert (dead.state, dead.park_reason, dead.attempts, dead.failures) == (
+        State.PARKED,
+        ParkReason.WORKER_CRASHED,
+        3,
+        0,
+    )
+
+
+@pytest.mark.parametrize("ending", [Acknowledged(), Failed(WAIT), Rejected(), Gone(), Unsendable()])
+def test_an_attempt_with_an_outcome_ends_every_suspicion(ending: Fact) -> None:
+    assert not told(Delivery(), *TWICE_LOST, *attempt(3, ending)).is_suspect
+    assert not told(
+        Delivery(), *attempt(1, Lost()), *attempt(2, ending), *again(ending), *attempt(3, Lost())
+    ).is_suspect
+
+
+@pytest.mark.parametrize("ending", [Withdrawn(), Interrupted(), Lost()])
+def test_an_attempt_without_an_outcome_ends_none(ending: Fact) -> None:
+    assert told(Delivery(), *TWICE_LOST, *attempt(3, ending)).is_suspect
+
+
+def test_what_was_parked_for_killing_its_process_goes_alone_when_it_is_replayed() -> None:
+    replayed = told(Delivery(), *TWICE_LOST, *attempt(3, Crashed()), Replayed(1))
+
+    assert replayed.is_suspect
+    assert told(replayed, *attempt(4, Crashed())).park_reason is ParkReason.WORKER_CRASHED
+
+
+def test_nothing_is_parked_for_a_crash_that_was_not_alone() -> None:
+    with pytest.raises(IllegalTransition):
+        told(Delivery(), *attempt(1, Lost()), *attempt(2, Crashed()))
+
+
+def again(ending: Fact) -> tuple[Fact, ...]:
+    """What queues it once more."""
+    return () if isinstance(ending, Failed) else (Replayed(1),)
+
+
 # --- walks -----------------------------------------------------------------------------------------------------------
 
 FACT = st.one_of(
@@ -219,11 +268,11 @@ def test_whatever_happens_a_delivery_stays_sound(walk: list[tuple[Fact, Policy]]
         try:
             delivery = transition(before, fact, policy)
         except IllegalTransition:
-            assert (before.state, type(fact)) not in LEGAL
+            assert (before.state, type(fact)) not in LEGAL or (isinstance(fact, Crashed) and not before.is_suspect)
             continue
         assert (before.state, type(fact)) in LEGAL
         assert delivery.attempts - before.attempts == {Begun: 1, Withdrawn: -1}.get(type(fact), 0)
-        assert 0 <= delivery.failures <= delivery.attempts
+        assert 0 <= delivery.failures + delivery.crashes <= delivery.attempts
         assert (delivery.state is State.PARKED) == (delivery.park_reason is not None)
         assert delivery.state is State.PARKED or not delivery.holding
         assert delivery.state is State.QUEUED or delivery.retry_in is None
