@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from domain.events import event_id
 from domain.problems import Problem
-from domain.verification import Reason, Scheme
+from domain.verification import Reason, Response, Scheme
 from ingest.limits import Limits
 from ingest.metrics import NOBODY, IngestMetrics
 from ingest.reception import Reception
-from ingest.replies import CLOSE, Header, Reply, accepted, answer, drop, has_body, refusal
+from ingest.replies import CLOSE, Header, Reply, accepted, answer, drop, has_body, refusal, told
 from ingest.uploads import Upload, Uploads
 from storage.configuration import Snapshot
 from storage.errors import StorageUnavailable
@@ -131,7 +131,7 @@ class Edge:
         if self._stopping():
             return await self._refuse_unread(scope, receive, NOBODY, STOPPING)
         if scope["method"] != "POST":
-            return await self._refuse_unread(scope, receive, NOBODY, NOT_POST)
+            return await self._ask(scope, receive)
         reception = self._reception(scope["path"][len(PREFIX) :])
         if reception is None:
             known = self._snapshot is not None and self._snapshot.version > 0
@@ -157,6 +157,15 @@ class Edge:
         finally:
             upload.release()
 
+    async def _ask(self, scope: Scope, receive: Receive) -> Reply:
+        """The answer to another method than POST: some providers ask a question by GET."""
+        reception = self._reception(scope["path"][len(PREFIX) :])
+        if reception is not None and not has_body(scope):
+            response = reception.answer(scope["method"], scope["headers"], scope["query_string"], self._clock())
+            if response is not None:
+                return self._tell(reception, response)
+        return await self._refuse_unread(scope, receive, NOBODY, NOT_POST)
+
     def _wrong_from_the_start(self, headers: list[Header], max_body: int) -> Problem | None:
         framing = dict(headers)
         declared = framing.get(b"content-length")
@@ -179,8 +188,8 @@ class Edge:
                 arrival = await asyncio.to_thread(reception.judge, *arguments)
             else:
                 arrival = reception.judge(*arguments)
-            if isinstance(arrival, Reason):
-                return self._unverified(reception.partner.name, arrival)
+            if isinstance(arrival, Response | Reason):
+                return self._tell(reception, arrival)
             return self._stored(reception, await self._log.accept(arrival))
         except QueueFull:
             return self._refuse(reception.partner.name, OVERLOADED)
@@ -189,22 +198,22 @@ class Edge:
         finally:
             self.in_flight -= 1
 
-    def _stored(self, reception: Reception, told: Answer) -> Reply:
+    def _stored(self, reception: Reception, said: Answer) -> Reply:
         """The answer to a POST that the log has answered."""
-        if told.received_at is None:
+        if said.received_at is None:
             name = reception.partner.name
-            if told.status == "unknown_partner":
+            if said.status == "unknown_partner":
                 return self._refuse(NOBODY, UNKNOWN)
-            problem = RATE_LIMITED if told.status == "rate_limited" else BACKLOG_FULL
-            return self._refuse(name, problem, max(1, told.retry_after or 1))
-        if told.status == "stored":
+            problem = RATE_LIMITED if said.status == "rate_limited" else BACKLOG_FULL
+            return self._refuse(name, problem, max(1, said.retry_after or 1))
+        if said.status == "stored":
             reception.accepted.inc()
         else:
             reception.duplicates.inc()
-            if told.conflict:
+            if said.conflict:
                 reception.conflicts.inc()
-        identity = event_id(reception.partner.id, told.sequence, told.received_at)
-        return accepted(identity, told.sequence, duplicate=told.status != "stored")
+        identity = event_id(reception.partner.id, said.sequence, said.received_at)
+        return accepted(identity, said.sequence, duplicate=said.status != "stored")
 
     def _reception(self, name: str) -> Reception | None:
         """The partner's reception, made anew when the configuration has changed; None if there is none."""
@@ -216,6 +225,16 @@ class Edge:
             reception = Reception(partner, self._schemes[partner.verify], self._metrics)
             self._receptions[name] = reception
         return reception
+
+    def _tell(self, reception: Reception, response: Response | Reason) -> Reply:
+        """The answer to what is no event: a question, or a sender without proof."""
+        if isinstance(response, Response):
+            reception.questions.inc()
+            return told(response)
+        reply = self._unverified(reception.partner.name, response)
+        if reception.scheme.authenticate:
+            reply.headers.append((b"www-authenticate", reception.scheme.authenticate))
+        return reply
 
     def _unverified(self, partner: str, reason: Reason) -> Reply:
         """One answer for every reason; which it was is counted, and logged now and then."""

@@ -30,6 +30,12 @@ class IngestMetrics:
         self.unverified = Counter(
             "hookyard_verification_failures", "Proofs that were not accepted.", ["partner", "reason"], registry=registry
         )
+        self.questions = Counter(
+            "hookyard_questions_answered",
+            "Requests with which a provider only wanted to see that somebody is there.",
+            ["partner"],
+            registry=registry,
+        )
         self.batch_size = Histogram(
             "hookyard_commit_batch_size",
             "Events per COMMIT.",

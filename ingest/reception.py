@@ -3,7 +3,7 @@
 from domain.events import pack_headers
 from domain.partners import Partner
 from domain.sources import dedupe_digest, order_key_hash, parse_source, read, usable_type
-from domain.verification import Headers, Posting, Reason, Scheme
+from domain.verification import Headers, Posting, Reason, Response, Scheme
 from ingest.metrics import IngestMetrics
 from ingest.pointers import look_up
 from storage.log import Arrival
@@ -18,18 +18,18 @@ class Reception:
     __slots__ = (
         "_dedupe",
         "_order_key",
-        "_scheme",
         "_type",
         "_withheld",
         "accepted",
         "conflicts",
         "duplicates",
         "partner",
+        "questions",
+        "scheme",
     )
 
     def __init__(self, partner: Partner, scheme: Scheme, metrics: IngestMetrics) -> None:
-        self.partner = partner
-        self._scheme = scheme
+        self.partner, self.scheme = partner, scheme
         self._dedupe = parse_source(partner.dedupe)
         self._type = parse_source(partner.type)
         self._order_key = parse_source(partner.order_key)
@@ -37,11 +37,22 @@ class Reception:
         self.accepted = metrics.accepted.labels(partner.name)
         self.duplicates = metrics.duplicates.labels(partner.name)
         self.conflicts = metrics.conflicts.labels(partner.name)
+        self.questions = metrics.questions.labels(partner.name)
 
-    def judge(self, headers: Headers, query: bytes, body: bytes, now: float) -> Arrival | Reason:
-        """What to store, or why the sender's proof is not accepted."""
+    def answer(self, method: str, headers: Headers, query: bytes, now: float) -> Response | Reason | None:
+        """What a question asked by another method than POST is answered; None if it is none."""
         partner = self.partner
-        verdict = self._scheme.verify(Posting(headers, body, partner.secrets, partner.verify_options, now))
+        posting = Posting(headers, b"", partner.secrets, partner.verify_options, now, method, query)
+        return self.scheme.answer(posting, Reason.MISSING)
+
+    def judge(self, headers: Headers, query: bytes, body: bytes, now: float) -> Arrival | Response | Reason:
+        """What to store, what to answer a mere question, or why the sender's proof is not accepted."""
+        partner = self.partner
+        posting = Posting(headers, body, partner.secrets, partner.verify_options, now, query=query)
+        verdict = self.scheme.verify(posting)
+        told = self.scheme.answer(posting, verdict)
+        if told is not None:
+            return told
         if isinstance(verdict, Reason):
             return verdict
         identity = read(self._dedupe, headers, body, look_up)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from starlette.types import Receive, Scope, Send
 
 from domain.problems import MEDIA_TYPE, Problem
+from domain.verification import Response
 
 Header = tuple[bytes, bytes]
 
@@ -15,6 +16,8 @@ LINGER_SECONDS, LINGER_BYTES = 2.0, 8 << 20  # for a sender in mid-upload to rea
 JSON = (b"content-type", b"application/json")
 PROBLEM = (b"content-type", MEDIA_TYPE.encode())
 CLOSE = (b"connection", b"close")
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # what is echoed must not become a page
+NO_CONTENT = 204  # has neither a body nor a length
 
 
 class Reply(NamedTuple):
@@ -79,6 +82,12 @@ def accepted(event: str, sequence: int, *, duplicate: bool) -> Reply:
     text = "true" if duplicate else "false"
     body = f'{{"event":"{event}","sequence":{sequence},"duplicate":{text}}}'.encode()
     return Reply(202, [JSON, _length(body)], body)
+
+
+def told(response: Response) -> Reply:
+    """The answer to a provider's question."""
+    headers = [(b"content-type", response.content_type.encode()), NO_SNIFFING, _length(response.body)]
+    return Reply(response.status, headers if response.status != NO_CONTENT else [], response.body)
 
 
 def refusal(problem: Problem, retry_after: int = 0, *, cut: bool = False) -> Reply:

@@ -20,10 +20,10 @@ from prometheus_client import CollectorRegistry
 
 from domain.verification import schemes
 from ingest.app import Edge
-from ingest.ed25519 import check_ed25519
 from ingest.health import Health, health_app
 from ingest.limits import SIDE, Limits
 from ingest.metrics import NOBODY, IngestMetrics
+from ingest.public_keys import check_ecdsa, check_ed25519
 from ingest.serving import BACKLOG, serve
 from storage.configuration import Configuration, Snapshot
 from storage.errors import StorageUnavailable
@@ -74,8 +74,8 @@ class Ingest:
         )
         self.configuration = Configuration(config.database_url, Vault(config.master_keys), outage=self._outage)
         self.edge = Edge(
-            self.log, self.configuration, schemes(check_ed25519), self.metrics, health_app(self.health), config.limits,
-            stopping=stop.is_set,
+            self.log, self.configuration, schemes(check_ed25519, check_ecdsa), self.metrics, health_app(self.health),
+            config.limits, stopping=stop.is_set,
         )  # fmt: skip
         self._announcer: Announcer | None = None
         self._dropped = 0

@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql as pg
 
 from domain.sources import parse_source
 from domain.values import counted, format_duration, format_rate, parse_name
-from domain.verification import find_scheme
+from domain.verification import chosen_options, find_scheme
 from storage import audit
 from storage.errors import Conflict, Invalid, NotFound
 from storage.names import ids_ever, living
@@ -85,6 +85,7 @@ class Options(TypedDict, total=False):
     """What can be chosen; what is not in it keeps its default, or its value in an edit. `rate` None: unlimited."""
 
     verify: str
+    verify_options: dict[str, str]
     max_backlog: int
     on_backlog_full: str
     rate: float | None
@@ -146,6 +147,7 @@ def add(
     Of several secrets the first counts as the newest. Raises: Invalid, Conflict.
     """
     values = _defaults(options) | options
+    values["verify_options"] = _verify_options(values["verify"], options.get("verify_options", {}))
     check(name, values)
     given, made = _secrets_for(values["verify"], secrets)
     shards = connection.execute(SHARDS).scalar_one()
@@ -179,11 +181,15 @@ def edit(
     made = None
     if options.get("verify", before.verify) != before.verify:
         options = _moved_defaults(before, options) | options
+        options["verify_options"] = _verify_options(options["verify"], options.get("verify_options", {}))
         given, made = _secrets_for(options["verify"], secrets)
         connection.execute(EXPIRE, {"id": before.id, "overlap": timedelta(0)})
         _store_secrets(connection, vault, before.id, given)
     elif secrets:
         raise Conflict(f"the secret of a partner changes by `hookyard partner rotate-secret {name}`")
+    elif "verify_options" in options:
+        changed = before.verify_options | options["verify_options"]
+        options = options | Options(verify_options=_verify_options(before.verify, changed))
     if options:
         connection.execute(partners.update().where(partners.c.id == before.id).values(**options))
     audit.record(connection, actor, "partner edit", name, _told(options))
@@ -307,6 +313,14 @@ def _moved_defaults(before: Partner, options: Options) -> Options:
     return moved
 
 
+def _verify_options(verify: str, given: dict[str, str]) -> dict[str, str]:
+    """All options of the scheme, as given or at their defaults. Raises: Invalid."""
+    try:
+        return chosen_options(find_scheme(verify), given)
+    except ValueError as problem:
+        raise Invalid(str(problem)) from problem
+
+
 def _secrets_for(verify: str, given: Sequence[str]) -> tuple[list[str], str | None]:
     """The secrets of a scheme, and the one among them that was made here. Raises: Invalid."""
     scheme = find_scheme(verify)
@@ -335,7 +349,8 @@ def _store_secrets(connection: sa.Connection, vault: Vault | None, identity: int
 
 def _told(options: Options) -> dict[str, Any]:
     """The options as people write them."""
-    told: dict[str, Any] = dict(options)
+    told: dict[str, Any] = {name: value for name, value in options.items() if name != "verify_options"}
+    told |= {f"verify_{name}": text for name, text in options.get("verify_options", {}).items()}
     if "rate" in options:
         told["rate"] = "none" if options["rate"] is None else format_rate(options["rate"])
     return told

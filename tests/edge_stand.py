@@ -1,11 +1,20 @@
-"""Stand-ins behind the public edge: a log that numbers as the real one does, and a configuration that can be set."""
+"""The public edge on stand-ins: a log that numbers as the real one does, and a configuration that can be set."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+from prometheus_client import CollectorRegistry
 
 from domain.partners import Partner
+from domain.verification import schemes
+from ingest.app import Edge
+from ingest.health import Health, health_app
+from ingest.limits import Limits
+from ingest.metrics import IngestMetrics
 from storage.configuration import EMPTY
 from storage.log import Answer, Arrival
 
@@ -52,3 +61,25 @@ class FakeConfiguration:
     def set(self, *partners: Partner) -> None:
         by_name = {partner.name: partner for partner in partners}
         self.snapshot = replace(EMPTY, version=self.snapshot.version + 1, partners=by_name)
+
+
+class Stand:
+    """An edge on fakes, and a client for it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.log, self.configuration = FakeLog(), FakeConfiguration(ACME, SIGNED, OCTO)
+        self.health = Health(storing=True)
+        self.now, self.stopping = NOW, False
+        self.edge = Edge(
+            self.log, self.configuration, schemes(), IngestMetrics(self.registry), health_app(lambda: self.health),
+            Limits(in_flight=10, body_bytes=5000), clock=lambda: self.now, stopping=lambda: self.stopping,
+        )  # fmt: skip
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.edge), base_url="http://edge")
+
+    async def post(self, path: str = "/in/acme", body: Any = b"{}", **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.client.post(path, content=body, headers=named)
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0

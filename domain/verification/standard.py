@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from domain.signatures import KEY_BYTES
 from domain.verification.scheme import (
     VERIFIED,
-    CheckEd25519,
+    CheckSignature,
     Draft,
     Posting,
     Reason,
@@ -35,17 +35,19 @@ class Standard(Scheme):
 
     name = "standard"
     summary = "Standard Webhooks 1.0: whsec_ (HMAC-SHA256) or whpk_ (Ed25519)"
+    takes = "whsec_… (or whpk_…, a public key)"
+    prefix = "webhook"  # of its headers' names
     dedupe = "header:webhook-id"
     type = "json:/type"
+    signs_identity = True
 
-    def __init__(self, check_ed25519: CheckEd25519) -> None:
+    def __init__(self, check_ed25519: CheckSignature) -> None:
         self._check_ed25519 = check_ed25519
+        self._names = tuple(f"{self.prefix}-{part}" for part in ("id", "timestamp", "signature"))
 
     def verify(self, posting: Posting) -> Verdict:
         """Verified if a signature of the right version matches; what is cheap to refuse is refused before hashing."""
-        identity = single(posting.headers, b"webhook-id")
-        stamp = single(posting.headers, b"webhook-timestamp")
-        signatures = single(posting.headers, b"webhook-signature")
+        identity, stamp, signatures = (single(posting.headers, name.encode()) for name in self._names)
         if isinstance(identity, Reason):
             return identity
         if isinstance(stamp, Reason):
@@ -65,7 +67,7 @@ class Standard(Scheme):
         stamp = str(int(draft.now))
         content = f"{draft.identity}.{stamp}.".encode() + draft.body
         signature = hmac_signature(decode_key(draft.secret), content).decode()
-        return [("webhook-id", draft.identity), ("webhook-timestamp", stamp), ("webhook-signature", signature)]
+        return list(zip(self._names, (draft.identity, stamp, signature), strict=True))
 
     def check_secret(self, text: str) -> None:
         """`whsec_` and base64 of 16 to 64 bytes, or `whpk_` and of 32; base64 alone is a whsec_ secret.
@@ -101,6 +103,15 @@ class Standard(Scheme):
             return any(self._check_ed25519(key, decoded, content) for decoded in map(_v1a, given) if decoded)
         expected = hmac_signature(key, content)
         return any(hmac.compare_digest(expected, signature) for signature in given)
+
+
+class Svix(Standard):
+    """The same under Svix's own header names."""
+
+    name = "svix"
+    summary = "Svix and who sends by it: as standard, in svix- headers"
+    prefix = "svix"
+    dedupe = "header:svix-id"
 
 
 def untimely(stamp: bytes, now: float) -> Reason | None:

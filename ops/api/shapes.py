@@ -81,6 +81,7 @@ class Partner(Answered):
     name: str
     state: Literal["active", "paused"]
     verify: str
+    verify_options: dict[str, str]
     max_backlog: int
     on_backlog_full: Literal["reject", "accept"]
     rate: str | None
@@ -184,6 +185,7 @@ class Unsubscribed(Answered):
 
 Secret = Annotated[str, Field(min_length=1, max_length=1000)]
 Secrets = Annotated[list[Secret], Field(max_length=MAX_SECRETS)]
+VerifyOption = Annotated[str, Field(max_length=2_100)]
 Source = Annotated[str, Field(max_length=1000, examples=["header:webhook-id", "json:/type", "none"])]
 
 
@@ -191,7 +193,8 @@ class PartnerOptions(TypedDict, total=False):
     """What is not given keeps its default, or its value."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc] # how pydantic is told, on a TypedDict
-    verify: Annotated[str, Field(max_length=100, examples=["none", "standard", "github"])]
+    verify: Annotated[str, Field(max_length=100, examples=["none", "standard", "stripe"])]
+    verify_options: Annotated[dict[str, VerifyOption], Field(max_length=20, examples=[{"header": "x-signature"}])]
     max_backlog: Annotated[int, Field(ge=MAX_BACKLOG.start, lt=MAX_BACKLOG.stop)]
     on_backlog_full: Literal["reject", "accept"]
     rate: Rate | None

@@ -1,9 +1,11 @@
 """The options that several commands share, and how what people write becomes a value."""
 
+import inspect
 import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -11,6 +13,29 @@ from domain.values import parse_duration, parse_rate, parse_time
 
 AN_EVENT = "evt_… as the 202 gave it, or PARTNER/SEQUENCE such as acme/1."
 RANGE = "Times are ISO 8601 (UTC unless they name a zone) or an age such as 15m, 24h or 7d; ranges are half-open."
+
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def taking(options: Mapping[str, Any]) -> Callable[[Command], Command]:
+    """The command takes these options, by the names of its parameters, and gets them all as its keyword arguments.
+
+    They stand after its first argument; None is one that was not given.
+    """
+
+    def widen(command: Command) -> Command:
+        own = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+            for name, option in options.items()
+        ]
+        parameters = [own[0], *more, *(parameter.replace(kind=more[0].kind) for parameter in own[1:])]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
+
+    return widen
 
 
 def rate_or_none(text: str) -> float:

@@ -145,6 +145,8 @@ def shown(value: object) -> str:
         return f"{value:g}"
     if isinstance(value, datetime):
         return instant(value) or "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {text}" for name, text in sorted(value.items()) if text) or "-"
     if isinstance(value, list | tuple):
         return ", ".join(map(shown, value)) or "-"
     return printable(str(value))

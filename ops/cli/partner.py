@@ -1,11 +1,12 @@
 """`hookyard partner …`: who may send to us."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from domain.values import counted, format_rate
+from domain.verification import schemes
 from ops.cli.options import (
     OVERLAP,
     Json,
@@ -16,6 +17,7 @@ from ops.cli.options import (
     optional_rate,
     rate_or_none,
     read_secret,
+    taking,
     wrong,
 )
 from ops.cli.output import instant, print_fields, print_json, print_table, say
@@ -28,13 +30,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Partners: who sends to us.", no_args_is_help=True)
 
+
+def _verify(name: str, metavar: str, told: str) -> Any:
+    return Annotated[str | None, typer.Option(f"--verify-{name}", metavar=metavar, help=told)]
+
+
 Verify = Annotated[
     str | None,
     typer.Option(
         "--verify",
         metavar="SCHEME",
-        help="How the partner proves who it is: none, standard, github. With none, the default, anybody who can reach "
-        "the endpoint may post.",
+        help="How the partner proves who it is. With none, the default, anybody who can reach the endpoint may post. "
+        f"Known are {', '.join(schemes())}.",
     ),
 ]
 Secret = Annotated[
@@ -42,7 +49,8 @@ Secret = Annotated[
     typer.Option(
         "--secret",
         metavar="SECRET",
-        help="- reads it from stdin, @FILE from a file; several are valid at once. Made and shown once if not given.",
+        help="- reads it from stdin, @FILE from a file; several are valid at once. Made and shown once if not given. "
+        "With basic it is user:password, with bearer the token.",
     ),
 ]
 MaxBacklog = Annotated[
@@ -54,7 +62,7 @@ OnBacklogFull = Annotated[
     typer.Option(
         "--on-backlog-full",
         metavar="reject|accept",
-        help="accept stores events beyond the limit, for senders that never retry (default reject, github: accept).",
+        help="accept stores events beyond the limit, for senders that soon give up (default: by the scheme).",
     ),
 ]
 Rate = Annotated[
@@ -74,27 +82,42 @@ OrderKey = Annotated[
 ]
 
 
+OPTIONS: dict[str, Any] = {
+    "verify": Verify,
+    "verify_header": _verify("header", "NAME", "The header with the signature (hmac) or the key (api-key: x-api-key)."),
+    "verify_algorithm": _verify("algorithm", "sha1|sha256|sha512", "Of hmac (default sha256)."),
+    "verify_encoding": _verify("encoding", "hex|base64", "Of the signature (default hex)."),
+    "verify_prefix": _verify("prefix", "TEXT", "Before the signature, as sha256= (default nothing)."),
+    "verify_content": _verify(
+        "content",
+        "TEMPLATE",
+        "What is signed: text and {body}, {timestamp}, {id}, {url}, {header:NAME} (default {body}).",
+    ),
+    "verify_timestamp": _verify(
+        "timestamp", "NAME", "The header of {timestamp}, or with = at its end a field of the signature's header, as t=."
+    ),
+    "verify_id": _verify("id", "NAME", "The header of {id} (default webhook-id)."),
+    "verify_url": _verify("url", "URL", "The URL that the provider was given, where that is signed too."),
+    "max_backlog": MaxBacklog,
+    "on_backlog_full": OnBacklogFull,
+    "rate": Rate,
+    "max_body": MaxBody,
+    "dedupe": Dedupe,
+    "type_": Type,
+    "order_key": OrderKey,
+}
+
+
 @app.command("add")
-def add(
-    name: Name,
-    verify: Verify = None,
-    secret: Secret = None,
-    max_backlog: MaxBacklog = None,
-    on_backlog_full: OnBacklogFull = None,
-    rate: Rate = None,
-    max_body: MaxBody = None,
-    dedupe: Dedupe = None,
-    type_: Type = None,
-    order_key: OrderKey = None,
-    json: Json = False,
-) -> None:
+@taking(OPTIONS)
+def add(name: Name, secret: Secret = None, json: Json = False, **given: Any) -> None:
     """Add a partner: it may POST to /in/NAME from now on."""
     from storage import partners
 
-    options = _options(verify, max_backlog, on_backlog_full, rate, max_body, dedupe, type_, order_key)
+    options = _options(given)
     secrets = _secrets(secret)
     with session() as now:
-        if verify is None and not now.settings.ingest_bind.is_loopback:
+        if given["verify"] is None and not now.settings.ingest_bind.is_loopback:
             raise wrong(
                 f"ingest listens on {now.settings.ingest_bind}, beyond this machine: say --verify none if anybody "
                 "who can reach it may post, else a scheme",
@@ -135,23 +158,12 @@ def show(name: Name, json: Json = False) -> None:
 
 
 @app.command("edit", short_help="Change the given options, nothing else.")
-def edit(
-    name: Name,
-    verify: Verify = None,
-    secret: Secret = None,
-    max_backlog: MaxBacklog = None,
-    on_backlog_full: OnBacklogFull = None,
-    rate: Rate = None,
-    max_body: MaxBody = None,
-    dedupe: Dedupe = None,
-    type_: Type = None,
-    order_key: OrderKey = None,
-    json: Json = False,
-) -> None:
+@taking(OPTIONS)
+def edit(name: Name, secret: Secret = None, json: Json = False, **given: Any) -> None:
     """Change the given options, nothing else; effective within 2 s. --secret goes with another --verify only."""
     from storage import partners
 
-    options = _options(verify, max_backlog, on_backlog_full, rate, max_body, dedupe, type_, order_key)
+    options = _options(given)
     if not options and not secret:
         raise wrong("no option to change is given")
     secrets = _secrets(secret)
@@ -234,6 +246,7 @@ def document(partner: "Partner") -> dict[str, Any]:
         "name": partner.name,
         "state": partner.state,
         "verify": partner.verify,
+        "verify_options": partner.verify_options,
         "max_backlog": partner.max_backlog,
         "on_backlog_full": partner.on_backlog_full,
         "rate": _rate(partner),
@@ -257,31 +270,15 @@ def _set_state(name: str, state: str) -> None:
     print(f"partner {name} is {state}" + ("" if changed else " already"))
 
 
-def _options(
-    verify: str | None,
-    max_backlog: int | None,
-    on_backlog_full: str | None,
-    rate: float | None,
-    max_body: int | None,
-    dedupe: str | None,
-    type_: str | None,
-    order_key: str | None,
-) -> "Options":
-    """What was given, and only that."""
-    options: Options = {}
-    if rate is not None:
-        options["rate"] = optional_rate(rate)
-    given: dict[str, Any] = {
-        "verify": verify,
-        "max_backlog": max_backlog,
-        "on_backlog_full": on_backlog_full,
-        "max_body": max_body,
-        "dedupe": dedupe,
-        "type": type_,
-        "order_key": order_key,
-    }
-    options.update({key: value for key, value in given.items() if value is not None})  # type: ignore[typeddict-item]
-    return options
+def _options(given: Mapping[str, Any]) -> "Options":
+    """Of a command's options those that were given."""
+    options: dict[str, Any] = {name.rstrip("_"): value for name, value in given.items() if value is not None}
+    if "rate" in options:
+        options["rate"] = optional_rate(options["rate"])
+    verify = {name: options.pop(name) for name in list(options) if name.startswith("verify_")}
+    if verify:
+        options["verify_options"] = {name.removeprefix("verify_"): text for name, text in verify.items()}
+    return options  # type: ignore[return-value]
 
 
 def _secrets(given: Sequence[str] | None) -> list[str]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from domain.sources import parse_source
+from domain.verification import Draft, find_scheme
 from ops.cli.options import Json, PartnerName, wrong
 from ops.cli.output import print_json
 from ops.cli.session import session
@@ -93,7 +95,7 @@ def drafted(
         secret = partners.newest_secret(connection, vault, sender) or ""
     chosen = identity or f"msg_{secrets.token_hex(12)}"
     if body is None:
-        body = _sample(type_, chosen)
+        body = _sample(sender, type_ or SAMPLE_TYPE, chosen)
     kind = content_type or ("application/json" if _is_json(body) else "application/octet-stream")
     return Ready(body, [("content-type", kind), *_signed(sender, secret, body, chosen, type_)])
 
@@ -105,21 +107,27 @@ def post_as(bind: "Bind", partner: str, ready: Ready) -> dict[str, Any]:
 
 def _check_places(partner: "Partner", type_: str | None, identity: str | None, *, is_sample: bool) -> None:
     """Returns if what was given has its place: a header, or the sample. Raises: BadParameter."""
-    for option, text, source, in_sample in (
-        ("--type", type_, partner.type, "json:/type"),
-        ("--id", identity, partner.dedupe, "json:/id"),
-    ):
-        if text is None or source.startswith("header:") or (is_sample and source == in_sample):
+    for option, text, source in (("--type", type_, partner.type), ("--id", identity, partner.dedupe)):
+        if text is None or source.startswith("header:") or (is_sample and parse_source(source).path):
             continue
-        if option == "--id" and partner.verify == "standard":  # signed beside the body, whatever dedupes
+        if option == "--id" and find_scheme(partner.verify).signs_identity:  # whatever dedupes
             continue
         where = "from nowhere" if source == "none" else f"from the body ({source}), which is sent as it is"
         raise wrong(f"cannot be applied: partner {partner.name} takes it {where}", option)
 
 
-def _sample(type_: str | None, identity: str) -> bytes:
-    """A body; the same bytes for the same id."""
-    return codec.dumps({"type": type_ or SAMPLE_TYPE, "id": identity, "hello": "world"}).encode()
+def _sample(partner: "Partner", type_: str, identity: str) -> bytes:
+    """A body with type and id where the partner's sources look for them. The same id again: the same bytes."""
+    sample: dict[str, Any] = {"type": type_, "id": identity, "hello": "world"}
+    for source, text in ((partner.type, type_), (partner.dedupe, identity)):
+        place, path = sample, parse_source(source).path
+        for token in path[:-1]:
+            if not isinstance(place.get(token), dict):
+                place[token] = {}
+            place = place[token]
+        if path:
+            place[path[-1]] = text
+    return codec.dumps(sample).encode()
 
 
 def _read(file: str) -> tuple[bytes, str | None]:
@@ -143,7 +151,6 @@ def _is_json(body: bytes) -> bool:
 
 def _signed(partner: "Partner", secret: str, body: bytes, identity: str, type_: str | None) -> list[tuple[str, str]]:
     """The headers the partner would send: its proof, and id and type where it says them in headers."""
-    from domain.verification import Draft, find_scheme
     from storage.errors import Conflict
 
     try:

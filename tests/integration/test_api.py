@@ -119,6 +119,17 @@ async def sent(office: Office, method: str, path: str, body: Any = None, **heade
     return answer
 
 
+async def test_the_options_of_a_scheme_are_set_and_changed_one_by_one(office: Office) -> None:
+    signed = {"name": "shop", "verify": "hmac", "verify_options": {"header": "X-Sign"}}
+    made = (await sent(office, "POST", "/partners", signed)).json()
+    change = {"verify_options": {"algorithm": "sha512"}}
+    changed = (await sent(office, "PATCH", "/partners/shop", change)).json()
+
+    assert made["secret"]
+    assert (made["verify_options"]["header"], made["verify_options"]["algorithm"]) == ("X-Sign", "sha256")
+    assert changed["verify_options"] == made["verify_options"] | {"algorithm": "sha512"}
+
+
 async def test_everything_is_set_up_changed_steered_and_removed(office: Office) -> None:
     shop = {"name": "shop", "verify": "standard", "rate": "5/s", "max_backlog": 10}
     depot = {"name": "depot", "url": "https://depot.example/in?key=1", "timeout": "7s", "headers": ["X-Key: hush"]}
@@ -175,6 +186,8 @@ async def test_what_is_sent_wrong_is_refused_and_nothing_secret_is_repeated(offi
         ("POST", "/partners", {"name": "x", "max_backlog": 0}),
         ("POST", "/partners", {"name": "x", "colour": "red"}),
         ("POST", "/partners", {"name": "x", "verify": "hush-hush"}),
+        ("POST", "/partners", {"name": "x", "verify": "hmac"}),
+        ("POST", "/partners", {"name": "x", "verify": "github", "verify_options": {"header": "x-a"}}),
         ("POST", "/destinations", {"name": "x", "url": "http://127.0.0.1/hush-hush"}),
         ("POST", "/destinations", {"name": "x", "url": "https://x.example/", "secret": ["hush-hush"]}),
         ("PATCH", "/destinations/warehouse", {"timeout": "soon"}),

@@ -140,6 +140,44 @@ def test_a_partners_secret_is_rotated_with_an_overlap_of_a_day_unless_told_other
         assert told in ok(cli("audit", "--limit", "1")).out
 
 
+def test_a_scheme_is_described_by_its_options_and_edited_one_by_one(cli: Cli) -> None:
+    ok(cli("partner", "add", "shop", "--verify", "hmac", "--verify-header", "X-Sign", "--verify-prefix", "v1="))
+    shown = ok(cli("partner", "show", "shop", "--json")).json()
+    assert (shown["verify"], shown["verify_options"]["header"]) == ("hmac", "X-Sign")
+    assert (shown["verify_options"]["algorithm"], shown["verify_options"]["content"]) == ("sha256", "{body}")
+
+    ok(cli("partner", "edit", "shop", "--verify-algorithm", "sha512", "--verify-content", "{timestamp}.{body}"))
+    after = ok(cli("partner", "show", "shop", "--json")).json()["verify_options"]
+    assert after == shown["verify_options"] | {"algorithm": "sha512", "content": "{timestamp}.{body}"}
+    assert "encoding hex, header X-Sign, id" in ok(cli("partner", "show", "shop")).out
+    told = ok(cli("audit", "--limit", "1")).out
+    assert "verify_algorithm=sha512" in told
+
+    refused(cli("partner", "edit", "shop", "--verify-algorithm", "md5"), 2, "sha1, sha256, sha512 are allowed")
+    refused(cli("partner", "edit", "shop", "--verify", "square"), 2, "--verify square needs --verify-url")
+    assert ok(cli("partner", "show", "shop", "--json")).json()["verify_options"] == after
+    ok(cli("partner", "edit", "shop", "--verify", "square", "--verify-url", "https://a.example/in/shop"))
+    changed = ok(cli("partner", "show", "shop", "--json")).json()
+    assert (changed["verify_options"], changed["dedupe"]) == ({"url": "https://a.example/in/shop"}, "json:/event_id")
+    ok(cli("partner", "edit", "shop", "--verify", "none"))
+    assert ok(cli("partner", "show", "shop", "--json")).json()["verify_options"] == {}
+
+
+def test_a_secret_of_any_scheme_rests_sealed_and_is_never_shown(cli: Cli, hand: Hand) -> None:
+    given = {
+        "basic": "ann:hunter2:hunter2", "bearer": "token-hunter2", "meta": "app-hunter2:verify-hunter2",
+        "slack": "slack-hunter2", "api-key": "key-hunter2",
+    }  # fmt: skip
+    for scheme, secret in given.items():
+        ok(cli("partner", "add", scheme, "--verify", scheme, "--secret", secret))
+        for argv in (("partner", "show", scheme), ("partner", "show", scheme, "--json"), ("audit",)):
+            assert "hunter2" not in ok(cli(*argv)).out
+    assert "hunter2" not in str(hand.rows("SELECT sealed::text, encode(sealed, 'escape') FROM partner_secrets"))
+    assert "hunter2" not in str(hand.rows("SELECT p::text FROM partners p"))
+    told = ok(cli("partner", "add", "made", "--verify", "basic")).out
+    assert re.search(r"^secret hookyard:[0-9a-f]{64}$", told, re.MULTILINE)
+
+
 def test_secrets_come_from_files_and_wrong_ones_are_not_repeated(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("whsec_" + "QUFB" * 8 + "\n")
     added = ok(cli("destination", "add", "depot", URL, "--secret", f"@{tmp_path / 'secret'}"))
@@ -159,6 +197,11 @@ WRONG = (
     (("partner", "add", "Upper"), 2),
     (("partner", "add", "x", "--verify", "runes"), 2),
     (("partner", "add", "x", "--secret", "y"), 2),
+    (("partner", "add", "x", "--verify", "hmac"), 2),
+    (("partner", "add", "x", "--verify", "github", "--verify-header", "x-a"), 2),
+    (("partner", "add", "x", "--verify-header", "x-a"), 2),
+    (("partner", "add", "x", "--verify", "basic", "--secret", "nobody"), 2),
+    (("partner", "add", "x", "--verify", "discord"), 2),
     (("partner", "show", "x"), 1),
     (("partner", "show", "\udcff"), 1),
     (("destination", "show", "\udcff"), 1),

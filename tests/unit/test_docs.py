@@ -10,12 +10,14 @@ import typer
 
 from domain import lifecycle
 from domain.lifecycle import ParkReason
+from domain.verification import Reason, find_scheme, schemes
 from ops.cli.app import app
 from ops.settings import PREFIX, Settings, describe
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/lifecycle.md", "docs/operations.md", "docs/glossary.md")
+DOCUMENTS = ("README.md", "docs/lifecycle.md", "docs/operations.md", "docs/glossary.md", "docs/schemes.md")
 LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
+SCHEMES = (ROOT / "docs/schemes.md").read_text()
 PRINTED = {"ready"}  # `hookyard ready` is what `up` says
 OTHERS = {"--format", "--file", "--no-owner", "--exit-on-error", "--single-transaction", "--dbname"}  # PostgreSQL's
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -106,6 +108,24 @@ def test_the_readme_names_every_setting_and_no_other() -> None:
 def test_every_setting_in_the_documents_exists(document: str) -> None:
     named = set(re.findall(rf"\b{PREFIX}[A-Z_]+", (ROOT / document).read_text()))
     assert named <= set(describe(Settings.model_construct()))
+
+
+def test_the_schemes_are_told_as_they_are() -> None:
+    told = [line for line in SCHEMES.splitlines() if line.startswith("| `") and line.count("|") == 7]
+    assert told == [
+        f"| `{s.name}` | {s.summary} | {s.takes if s.needs_secret else '–'} | `{s.dedupe}` | `{s.type}` "
+        f"| {s.on_backlog_full} |"
+        for s in schemes().values()
+    ]
+
+
+def test_every_reason_for_a_401_and_every_option_of_hmac_is_told() -> None:
+    assert {reason.value for reason in Reason if f"`{reason.value}`" not in SCHEMES} == set()
+    rows = re.findall(r"^\| `--verify-(\w+)` \| (.+?) \|", SCHEMES, re.MULTILINE)
+    defaults = {name: default.strip("`") for name, default in rows}
+    assert {name: "" if text == "nothing" else text for name, text in defaults.items()} == {
+        name: "none: it must be given" if text is None else text for name, text in find_scheme("hmac").options.items()
+    }
 
 
 def test_operations_names_every_metric() -> None:

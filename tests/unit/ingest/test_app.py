@@ -9,49 +9,16 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 
 from domain.events import place_of, unpack_headers
-from domain.verification import Draft, find_scheme, schemes
-from ingest.app import Edge
-from ingest.health import Health, health_app
+from domain.verification import Draft, find_scheme
+from ingest.health import Health
 from ingest.limits import Limits
-from ingest.metrics import IngestMetrics
 from storage.configuration import EMPTY, Snapshot
 from storage.errors import StorageUnavailable
 from storage.groupcommit import QueueFull
 from storage.log import Answer, Arrival
-from tests.edge_stand import ACME, NOW, OCTO, RECEIVED_AT, SECRET, SIGNED, FakeConfiguration, FakeLog
-
-
-class Stand:
-    """An edge on fakes, and a client for it."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.log, self.configuration = FakeLog(), FakeConfiguration(ACME, SIGNED, OCTO)
-        self.health = Health(storing=True)
-        self.now, self.stopping = NOW, False
-        self.edge = Edge(
-            self.log, self.configuration, schemes(), IngestMetrics(self.registry), health_app(lambda: self.health),
-            Limits(in_flight=10, body_bytes=5000), clock=lambda: self.now, stopping=lambda: self.stopping,
-        )  # fmt: skip
-        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.edge), base_url="http://edge")
-
-    async def post(self, path: str = "/in/acme", body: Any = b"{}", **headers: str) -> httpx.Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.client.post(path, content=body, headers=named)
-
-    def counted(self, name: str, **labels: str) -> float:
-        return self.registry.get_sample_value(name, labels) or 0
-
-
-@pytest.fixture
-async def stand() -> AsyncIterator[Stand]:
-    stand = Stand()
-    async with stand.client:
-        yield stand
-    assert (stand.edge.in_flight, stand.edge.held_bytes) == (0, 0)  # whatever happened, nothing is held for ever
+from tests.edge_stand import ACME, NOW, RECEIVED_AT, SECRET, SIGNED, Stand
 
 
 def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import sys
+import time
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,8 @@ import pytest
 import typer
 
 from domain.lifecycle import ParkReason
-from domain.verification import schemes
+from domain.sources import parse_source, read
+from domain.verification import VERIFIED, Posting, Scheme, chosen_options, schemes
 from domain.version import VERSION
 from ops.cli import options, output, run, send
 from ops.cli.backlog import Slopes, _details
@@ -25,6 +27,7 @@ from ops.settings import Bind
 from storage.errors import Conflict, Invalid
 from storage.partners import Partner
 
+URL = "https://hooks.example.com/in/shop"
 NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, UTC)
 
 
@@ -178,10 +181,28 @@ def test_ingest_that_listens_everywhere_is_reached_on_this_machine() -> None:
 
 
 def test_a_sample_has_the_type_that_was_asked_for_and_the_same_bytes_for_the_same_id() -> None:
-    body = send._sample("order.paid", "msg_1")
+    body = send._sample(sender(), "order.paid", "msg_1")
     assert json.loads(body)["type"] == "order.paid"
-    assert send._sample("order.paid", "msg_1") == body
-    assert send._sample("order.paid", "msg_2") != body
+    assert send._sample(sender(), "order.paid", "msg_1") == body
+    assert send._sample(sender(), "order.paid", "msg_2") != body
+
+
+@pytest.mark.parametrize(
+    "scheme", [s for s in schemes().values() if s.name not in ("discord", "sendgrid")], ids=lambda s: s.name
+)
+def test_what_is_sent_as_a_partner_is_what_its_scheme_verifies_and_its_sources_read(scheme: Scheme) -> None:
+    wanted = {name: URL if name == "url" else "x-proof" for name, text in scheme.options.items() if text is None}
+    options = chosen_options(scheme, wanted)
+    partner = sender(verify=scheme.name, verify_options=options, dedupe=scheme.dedupe, type=scheme.type)
+    secret = scheme.generate_secret(bytes(32)) if scheme.needs_secret else ""
+
+    body = send._sample(partner, "order.paid", "msg_1")
+    signed = send._signed(partner, secret, body, "msg_1", "order.paid")
+
+    headers = [(name.lower().encode(), value.encode()) for name, value in signed]
+    assert scheme.verify(Posting(headers, body, (secret,), options, time.time())) is VERIFIED
+    for source, text in ((partner.dedupe, "msg_1"), (partner.type, "order.paid")):
+        assert read(parse_source(source), headers, body) == (None if source == "none" else text)
 
 
 def sender(**options: object) -> Partner:
@@ -196,10 +217,12 @@ def sender(**options: object) -> Partner:
         ({}, "a", None, False, r"from the body \(json:/type\)"),
         ({"type": "header:x-type"}, "a", "1", False, ""),
         ({"type": "none"}, "a", None, True, "from nowhere"),
-        ({"type": "json:/kind"}, "a", None, True, "json:/kind"),
+        ({"type": "json:/event/kind", "dedupe": "json:/id"}, "a", "1", True, ""),
+        ({"type": "json:/kind"}, "a", None, False, "json:/kind"),
         ({"dedupe": "json:/id"}, None, "1", True, ""),
         ({"dedupe": "json:/id"}, None, "1", False, "json:/id"),
         ({"dedupe": "json:/id", "verify": "standard"}, None, "1", False, ""),
+        ({"dedupe": "json:/id", "verify": "stripe"}, None, "1", False, "json:/id"),
     ],
 )
 def test_a_type_or_an_id_that_has_no_place_is_refused(
