@@ -11,7 +11,7 @@ run: env-run ## start the whole system in the foreground; Ctrl-C drains and stop
 test: env-dev ## the whole test suite (ARGS are passed to pytest)
 	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
-chaos: env-dev ## seeded storms over the whole system, see docs/chaos.md (ARGS: --seed N --runs N --seconds N --faults a,b)
+chaos: env-dev ## seeded storms over the whole system, see docs/chaos.md (ARGS: --seed N --seeds N --seconds N --faults a,b)
 	@.venv/bin/python -m tests.chaos $(ARGS)
 
 bench: env-dev ## what this machine can do, and how much of it is left, see docs/performance.md (ARGS: --all, --only A,B, --guard)

@@ -50,7 +50,7 @@ class Product:
         self.ingest_port, self.ops_port = free_port(), free_port()
         own = {"INGEST_BIND": f"127.0.0.1:{self.ingest_port}", "OPS_BIND": f"127.0.0.1:{self.ops_port}"} | settings
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("HOOKYARD_")}
-        self._environment = kept | {f"HOOKYARD_{name}": value for name, value in own.items()}
+        self.environment = kept | {f"HOOKYARD_{name}": value for name, value in own.items()}
         self._starts = 0
         self._family: dict[int, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
@@ -68,7 +68,7 @@ class Product:
             return subprocess.Popen(
                 [HOOKYARD, "up"],
                 cwd=self.folder,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -152,7 +152,7 @@ class Product:
         done = subprocess.run(
             [HOOKYARD, *argv],
             cwd=self.folder,
-            env=self._environment,
+            env=self.environment,
             input=stdin,
             capture_output=True,
             timeout=COMMAND_SECONDS,

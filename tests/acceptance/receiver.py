@@ -38,15 +38,21 @@ class Arrival:
     partner: str = ""
     sequence: int = 0
     attempt: int = 0
+    replay: str = ""
 
     def __post_init__(self) -> None:
         said = dict(self.headers)
         self.id, self.partner = said.get("webhook-id", ""), said.get("hookyard-partner", "")
         self.sequence = int(said.get("hookyard-sequence", 0))
-        self.attempt = int(said.get("hookyard-attempt", 0))
+        self.attempt, self.replay = int(said.get("hookyard-attempt", 0)), said.get("hookyard-replay", "")
 
     def all(self, name: str) -> list[str]:
         return [value for key, value in self.headers if key == name]
+
+    @property
+    def place(self) -> str:
+        """The path without its slashes at the ends."""
+        return self.path.strip("/")
 
     @property
     def is_success(self) -> bool:

@@ -16,23 +16,27 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, SPANS
 from tests.chaos.plan import Plan, draw
 from tests.chaos.run import Outcome, play
-from tests.servers import running_servers
+from tests.chaos.stage import standing
+from tests.servers import Servers, running_servers
 
 ROOT = Path(__file__).parents[2]
+PER_STAGE = 10  # runs on one set of servers, and one installation
 RUNS = ROOT / "docs" / "chaos-runs.jsonl"
 
 
 def main() -> int:
     """The exit code: 0 if every run was good."""
     asked = _arguments()
-    seeds = [asked.seed + n for n in range(asked.runs)]
-    bad = [
-        seed for seed in seeds if not _one(draw(seed, asked.seconds, asked.faults, asked.few_connections), asked.log)
-    ]
-    print(f"{len(seeds) - len(bad)} of {len(seeds)} runs were good" + (f"; bad seeds: {bad}" if bad else ""))
+    plans = [draw(asked.seed + n, asked.seconds, asked.faults, SPANS) for n in range(asked.seeds)]
+    bad: list[int] = []
+    left = list(plans)
+    while left:
+        with running_servers() as servers:
+            bad += asyncio.run(_on_one_stage(left, servers, asked.log))
+    print(f"{len(plans) - len(bad)} of {len(plans)} runs were good" + (f"; bad seeds: {bad}" if bad else ""))
     return 1 if bad else 0
 
 
@@ -41,10 +45,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=random.randrange(1_000_000), help="of the first run; the next count on"
     )
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=25.0, help="of traffic, at most 30")
+    parser.add_argument("--seeds", type=int, default=1, help="how many runs")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of traffic, at most 30; some faults want more")
     parser.add_argument("--faults", type=_faults, default=sorted(FAULTS), help=", ".join(sorted(FAULTS)) + "; none")
-    parser.add_argument("--few-connections", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--log", type=Path, default=RUNS, help="where runs are recorded")
     asked = parser.parse_args()
     asked.seconds = min(asked.seconds, 30.0)
@@ -58,23 +61,31 @@ def _faults(text: str) -> list[str]:
     return names
 
 
-def _one(plan: Plan, log: Path) -> bool:
-    """Whether the run was good; it is told and recorded."""
-    print(plan, flush=True)
+async def _on_one_stage(plans: list[Plan], servers: Servers, log: Path) -> list[int]:
+    """Plays the first of these plans and takes them out, until one is bad (its seed is returned) or enough are done."""
     began = time.monotonic()
-    try:
-        with running_servers() as servers:
-            outcome = asyncio.run(play(plan, servers))
-    except Exception as problem:  # noqa: BLE001 - a run that breaks is a bad run, and the next is due
-        traceback.print_exc()
-        outcome = Outcome(plan, {"the_run_ends": [repr(problem)]}, {})
-    took = time.monotonic() - began
+    async with standing(servers) as stage:
+        for _ in range(min(len(plans), PER_STAGE)):
+            plan = plans.pop(0)
+            print(plan, flush=True)
+            try:
+                outcome = await play(plan, stage)
+            except Exception as problem:  # noqa: BLE001 - a run that breaks is a bad run, and the next is due
+                traceback.print_exc()
+                outcome = Outcome(plan, {"the_run_ends": [repr(problem)]}, {})
+            took, began = time.monotonic() - began, time.monotonic()
+            _tell(outcome, took)
+            with log.open("a") as record:
+                record.write(json.dumps(_line(outcome, took)) + "\n")
+            if not outcome.is_good:
+                return [plan.seed]
+    return []
+
+
+def _tell(outcome: Outcome, took: float) -> None:
     print(f"{'good' if outcome.is_good else 'BAD'} in {took:.0f} s: {outcome.figures}", flush=True)
     for check, violations in outcome.violations.items():
         print(f"  {check}", *violations, sep="\n    ", flush=True)
-    with log.open("a") as record:
-        record.write(json.dumps(_line(outcome, took)) + "\n")
-    return outcome.is_good
 
 
 def _line(outcome: Outcome, took: float) -> dict[str, object]:
@@ -85,7 +96,6 @@ def _line(outcome: Outcome, took: float) -> dict[str, object]:
         "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", *SOURCES) else ""),
         "seed": plan.seed,
         "seconds": plan.seconds,
-        "max_connections": plan.max_connections,
         "faults": [asdict(strike) for strike in plan.strikes],
         "ok": outcome.is_good,
         "took_seconds": round(took, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -14,10 +14,11 @@ from psycopg.rows import namedtuple_row
 SETTLED = """
 SELECT (SELECT count(*) FROM partner_heads h JOIN partner_tails t USING (partner_id) WHERE last_seq > cursor) AS behind,
        (SELECT count(*) FROM deliveries WHERE state IN ('queued', 'delivering')) AS open,
-       (SELECT coalesce(sum(in_flight), 0) FROM gates) AS gates
+       (SELECT coalesce(sum(in_flight), 0) FROM gates) AS gates,
+       (SELECT coalesce(sum(holding), 0) FROM lanes) AS holding
 """
 EVENTS = """
-SELECT p.name AS partner, e.seq, e.body FROM events e JOIN partners p ON p.id = e.partner_id ORDER BY 1, 2
+SELECT p.name AS partner, e.seq, e.type, e.body FROM events e JOIN partners p ON p.id = e.partner_id ORDER BY 1, 2
 """
 HEADS = """
 SELECT p.name AS partner, h.last_seq, t.cursor
@@ -28,7 +29,7 @@ SELECT p.name AS partner, c.name AS destination, d.seq, d.state::text, d.park_re
 FROM deliveries d JOIN partners p ON p.id = d.partner_id JOIN destinations c ON c.id = d.destination_id
 """
 ATTEMPTS = """
-SELECT p.name AS partner, c.name AS destination, a.seq, a.number, a.outcome, a.status
+SELECT p.name AS partner, c.name AS destination, a.seq, a.number, a.outcome, a.status, a.replay_id
 FROM attempts a JOIN partners p ON p.id = a.partner_id JOIN destinations c ON c.id = a.destination_id
 ORDER BY 1, 2, 3, 4
 """
@@ -57,6 +58,11 @@ SELECT p.name AS partner, c.name AS destination, k.seq, k.reason
 FROM parked k JOIN partners p ON p.id = k.partner_id JOIN destinations c ON c.id = k.destination_id
 """
 PARKINGS = "SELECT c.name AS destination, k.reason, k.n FROM parkings k JOIN destinations c ON c.id = k.destination_id"
+SUBSCRIPTIONS = """
+SELECT p.name AS partner, c.name AS destination, s.ordering, s.types, s.from_seq, s.until_seq
+FROM subscriptions s JOIN partners p ON p.id = s.partner_id JOIN destinations c ON c.id = s.destination_id
+ORDER BY 1, 2, s.from_seq, s.id
+"""
 IDLE = "SELECT application_name FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
 TABLES = {
     "events": EVENTS,
@@ -67,6 +73,7 @@ TABLES = {
     "gates": GATES,
     "parked": PARKED,
     "parkings": PARKINGS,
+    "subscriptions": SUBSCRIPTIONS,
     "idle_in_transaction": IDLE,
 }
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
@@ -84,8 +91,29 @@ class Book:
     gates: list[Any]
     parked: list[Any]
     parkings: list[Any]
+    subscriptions: list[Any]
     idle_in_transaction: list[Any]
     metrics: dict[tuple[str, frozenset[tuple[str, str]]], float]
+    before: Book | None = None  # as it was when the run began, which may not have been the first on this stage
+
+    def first(self, partner: str) -> int:
+        """The sequence at which this run's events of the partner begin."""
+        heads = self.before.heads if self.before else []
+        return next((head.last_seq for head in heads if head.partner == partner), 0) + 1
+
+    def since(self, before: Book) -> Book:
+        """Only the events of this run, and what became of them; all else as it is."""
+        of_this_run = replace(self, before=before)
+        rows: dict[str, Any] = {
+            name: [row for row in getattr(self, name) if row.seq >= of_this_run.first(row.partner)]
+            for name in ("events", "deliveries", "attempts", "parked")
+        }
+        return replace(of_this_run, **rows)
+
+    def gained(self, name: str) -> dict[tuple[str, ...], float]:
+        """By how much the samples of a total have grown in this run."""
+        old = self.before.samples(name) if self.before else {}
+        return {labels: number - old.get(labels, 0) for labels, number in self.samples(name).items()}
 
     def samples(self, name: str) -> dict[tuple[str, ...], float]:
         """The samples of a metric by the values of their labels, in the order of the labels' names."""
@@ -113,7 +141,7 @@ def parse(metrics: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def wait_until_settled(url: str, seconds: float, goes_on: Callable[[], bool]) -> str:
-    """Nothing waits and nothing is in flight; or what still does, where that takes too long."""
+    """Nothing waits, holds or is in flight; or what still does, where that takes too long."""
     deadline = time.monotonic() + seconds
     with psycopg.connect(url, autocommit=True, row_factory=namedtuple_row) as connection:
         while True:
@@ -122,5 +150,5 @@ def wait_until_settled(url: str, seconds: float, goes_on: Callable[[], bool]) ->
             if not any(left):
                 return ""
             if time.monotonic() > deadline or not goes_on():
-                return f"{left.behind} partners not dispatched, {left.open} deliveries open, {left.gates} in gates"
+                return ", ".join(f"{name}: {n}" for name, n in left._asdict().items() if n)
             time.sleep(0.25)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -21,17 +21,21 @@ from tests.acceptance.invariants import (
     by_lane,
     miscounted_attempts,
     out_of_order,
-    repeated_after_success,
 )
 from tests.acceptance.receiver import Arrival
 from tests.chaos.book import Book
+from tests.chaos.desk import Deed
+from tests.chaos.people import Ban
 from tests.chaos.stage import Happened
 from tests.chaos.town import (
     DESTINATIONS,
+    HOLDING,
     PARTNERS,
     PICKY_ATTEMPTS,
     REFUSED,
+    REJECTED,
     SUBSCRIPTIONS,
+    VARIED,
     Mail,
     Posted,
     expected_fate,
@@ -40,8 +44,12 @@ from tests.chaos.town import (
 
 BEFORE_SECONDS = 1.0  # an answer so long before a fault may not have been committed when it struck
 AFTER_SECONDS = 12.0  # lease, answer time-outs and new connections: how long a fault can still cost an answer
+EFFECTIVE_SECONDS = 3.0  # an edit is in force everywhere within 2 s, and what was claimed has gone out
 SHOWN = 6  # violations of a check that are told
 VANISHING = frozenset({"lost", "interrupted"})
+CUT = frozenset({"connect_error"})
+UNHEARD = VANISHING | {"timeout"}
+COSTLY = ("worker", "postgres", "destinations")  # what a fault touches that can cost an answer
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class Seen:
     mail: Mail
     happened: list[Happened]
     book: Book
+    deeds: list[Deed] = field(default_factory=list)
+    bans: list[Ban] = field(default_factory=list)
 
     @cached_property
     def lanes(self) -> dict[tuple[str, str], list[Arrival]]:
@@ -59,21 +69,69 @@ class Seen:
         return {(partner, path.strip("/")): found for (partner, path), found in by_lane(self.arrivals).items()}
 
     @cached_property
+    def duties(self) -> dict[tuple[str, str, int], Reign]:
+        """What is to be delivered, and under which order: the subscriptions of the moment of acceptance."""
+        reigns = self.reigns
+        return {
+            (reign.partner, reign.destination, row.seq): reign
+            for row in self.book.events
+            for reign in reigns
+            if reign.partner == row.partner and reign.takes(row)
+        }
+
+    @cached_property
+    def reigns(self) -> list[Reign]:
+        """Each subscription's successive orders; a change of types alone is none."""
+        found: list[Reign] = []
+        for row in self.book.subscriptions:
+            last = found[-1] if found else None
+            version = (row.from_seq, row.until_seq, row.types)
+            if last and (last.partner, last.destination, last.order) == (row.partner, row.destination, row.ordering):
+                last.versions.append(version)
+            else:
+                found.append(Reign(row.partner, row.destination, row.ordering, [version]))
+        return found
+
+    @cached_property
     def lines(self) -> dict[str, list[Arrival]]:
         """Arrivals in order by what must keep order: strict lanes, and the keys of those ordered by key."""
         found: dict[str, list[Arrival]] = defaultdict(list)
-        for (partner, destination), lane in self.lanes.items():
-            order = SUBSCRIPTIONS.get((partner, destination))
-            for arrival in lane:
-                if order == "partner":
-                    found[f"{partner} to {destination}"].append(arrival)
-                elif order == "key":
-                    found[f"{partner} to {destination}, {key_of(arrival)}"].append(arrival)
+        for arrival in self.arrivals:
+            reign = self.duties.get((arrival.partner, arrival.place, arrival.sequence))
+            if reign is not None and reign.order == "partner":
+                found[str(reign)].append(arrival)
+            elif reign is not None and reign.order == "key":
+                found[f"{reign}, {key_of(arrival)}"].append(arrival)
         return found
 
     def faults(self, *touching: str) -> list[Happened]:
         """The faults that touched any of these."""
         return [fault for fault in self.happened if fault.touches & set(touching)]
+
+    def had_a_fault(self, since: float, until: float, *touching: str) -> bool:
+        """Whether one of them was felt then."""
+        return any(
+            fault.began_at < until and fault.ended_at + AFTER_SECONDS > since for fault in self.faults(*touching)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """A time of one order in a subscription: versions `[from_seq, until_seq)` of these types."""
+
+    partner: str
+    destination: str
+    order: str
+    versions: list[tuple[int, int | None, list[str] | None]]
+
+    def takes(self, event: Any) -> bool:
+        return any(
+            first <= event.seq and (end is None or event.seq < end) and (types is None or event.type in types)
+            for first, end, types in self.versions
+        )
+
+    def __str__(self) -> str:
+        return f"{self.partner} to {self.destination} by {self.order} from {self.versions[0][0]}"
 
 
 Check = Callable[[Seen], Iterable[str]]
@@ -118,8 +176,9 @@ def sequences_have_no_gaps(seen: Seen) -> Iterator[str]:
         numbers[row.partner].append(row.seq)
     for head in seen.book.heads:
         found = numbers[head.partner]
-        if found != list(range(1, head.last_seq + 1)):
-            yield f"{head.partner} has {len(found)} events up to {head.last_seq}"
+        first = seen.book.first(head.partner)
+        if found != list(range(first, head.last_seq + 1)):
+            yield f"{head.partner} has {len(found)} events from {first} up to {head.last_seq}"
         if head.cursor != head.last_seq:
             yield f"{head.partner} is dispatched up to {head.cursor} of {head.last_seq}"
 
@@ -151,14 +210,40 @@ def what_arrives_is_what_was_sent(seen: Seen) -> Iterator[str]:
             yield f"{event.identity} was acknowledged as {event.event} and arrived as {arrival.id}"
         elif ids.setdefault(arrival.body, arrival.id) != arrival.id:
             yield f"{event.identity} arrived as {arrival.id} and as {ids[arrival.body]}"
-        if (arrival.partner, arrival.path.strip("/")) not in SUBSCRIPTIONS:
+        if (arrival.partner, arrival.place, arrival.sequence) not in seen.duties:
             yield f"{arrival.id} at {arrival.path} is for nobody"
 
 
 def arrivals_are_in_order(seen: Seen) -> Iterator[str]:
-    """Nothing older after something newer, be it for the first time or again."""
+    """Nothing older after something newer, be it for the first time or again; what people replay in its own order."""
     for name, line in seen.lines.items():
-        yield from (f"{name}: {bad}" for bad in out_of_order(line))
+        asked: dict[str, list[Arrival]] = defaultdict(list)
+        for arrival in line:
+            asked[arrival.replay].append(arrival)
+        yield from (f"{name}: {bad}" for arrivals in asked.values() for bad in out_of_order(arrivals))
+
+
+def a_strict_order_begins_and_ends_with_an_empty_lane(seen: Seen) -> Iterator[str]:
+    """Where people change a subscription's order: what has none, or one by key, may overlap with its like only."""
+    ends: dict[tuple[str, str, bool], float] = defaultdict(float)
+    for reign in seen.reigns:
+        pair, is_strict = (reign.partner, reign.destination), reign.order == "partner"
+        mine = [a for a in seen.lanes.get(pair, []) if seen.duties.get((a.partner, a.place, a.sequence)) is reign]
+        before = max(ends[*pair, True], ends[*pair, False] if is_strict else 0.0)
+        if mine and min(arrival.began_at for arrival in mine) < before:
+            yield f"{reign} began before what came before it was over"
+        ends[*pair, is_strict] = max(ends[*pair, is_strict], *(_end(arrival, seen) for arrival in mine), 0.0)
+
+
+def a_parked_event_holds_its_lane(seen: Seen) -> Iterator[str]:
+    """Until somebody has replayed or discarded it."""
+    decisions = [deed for deed in seen.deeds if deed.argv[0] in ("replay", "discard") and HOLDING in deed.argv]
+    for (_, destination), lane in seen.lanes.items():
+        if destination == HOLDING:
+            for before, after in pairwise(lane):
+                is_decided = any(before.began_at < d.ended_at and d.began_at < after.began_at for d in decisions)
+                if before.status == REJECTED and after.sequence != before.sequence and not is_decided:
+                    yield f"{after.sequence} came after {before.sequence}, which nobody had decided about"
 
 
 def never_two_in_flight(seen: Seen) -> Iterator[str]:
@@ -171,7 +256,7 @@ def never_two_in_flight(seen: Seen) -> Iterator[str]:
 def destinations_get_no_more_at_once_than_they_take(seen: Seen) -> Iterator[str]:
     for name, destination in DESTINATIONS.items():
         ends: list[float] = []
-        for arrival in sorted((a for a in seen.arrivals if a.path == f"/{name}"), key=lambda a: a.began_at):
+        for arrival in sorted((a for a in seen.arrivals if a.place == name), key=lambda a: a.began_at):
             while ends and ends[0] <= arrival.began_at:
                 heapq.heappop(ends)
             heapq.heappush(ends, _end(arrival, seen))
@@ -183,10 +268,12 @@ def repeats_after_success_are_explained(seen: Seen) -> Iterator[str]:
     """Around a fault, and one per fault in what is strictly ordered."""
     for name, line in seen.lines.items():
         yield from (f"{name}: {bad}" for bad in _unexplained(line, seen, per_fault=1))
-    for (partner, destination), lane in seen.lanes.items():
-        if SUBSCRIPTIONS.get((partner, destination)) == "none":
-            per_fault = DESTINATIONS[destination].concurrency
-            yield from (f"{partner} to {destination}: {bad}" for bad in _unexplained(lane, seen, per_fault))
+    for reign in seen.reigns:
+        if reign.order == "none":
+            lane = seen.lanes.get((reign.partner, reign.destination), [])
+            mine = [a for a in lane if seen.duties.get((a.partner, a.place, a.sequence)) is reign]
+            per_fault = DESTINATIONS[reign.destination].concurrency
+            yield from (f"{reign}: {bad}" for bad in _unexplained(mine, seen, per_fault))
 
 
 def attempts_are_numbered_upwards(seen: Seen) -> Iterator[str]:
@@ -195,14 +282,16 @@ def attempts_are_numbered_upwards(seen: Seen) -> Iterator[str]:
 
 
 def _unexplained(line: Sequence[Arrival], seen: Seen, per_fault: int) -> Iterator[str]:
-    budget = {id(fault): per_fault for fault in seen.faults("worker", "postgres")}
-    answered: dict[str, float] = {}
+    budget = {id(fault): per_fault for fault in seen.faults(*COSTLY)}
+    answered: dict[tuple[str, str], float] = {}
     for arrival in line:
-        at = answered.pop(arrival.id, None)  # only of the last time: a repeat that failed is retried like any other
+        at = answered.pop(
+            (arrival.id, arrival.replay), None
+        )  # only of the last time: a repeat that failed is retried like any other
         if at is not None:
             near = [
                 fault
-                for fault in seen.faults("worker", "postgres")
+                for fault in seen.faults(*COSTLY)
                 if fault.began_at - BEFORE_SECONDS <= at <= fault.ended_at + AFTER_SECONDS and budget[id(fault)]
             ]
             if near:
@@ -210,14 +299,14 @@ def _unexplained(line: Sequence[Arrival], seen: Seen, per_fault: int) -> Iterato
             else:
                 yield f"{arrival.sequence}/{arrival.attempt} came again"
         if arrival.is_success and arrival.ended_at is not None:
-            answered[arrival.id] = arrival.ended_at
+            answered[arrival.id, arrival.replay] = arrival.ended_at
 
 
 def _end(arrival: Arrival, seen: Seen) -> float:
     """When the exchange ended: with its answer, or with its connection, whose goodbye may be noticed late. A frozen
     worker's connection stays open: its exchange ends with its time."""
     ended = arrival.ended_at if arrival.ended_at is not None else float("inf")
-    over = arrival.began_at + DESTINATIONS[arrival.path.strip("/")].timeout_seconds
+    over = arrival.began_at + DESTINATIONS[arrival.place].timeout_seconds
     held_open = any(f.began_at <= ended and f.ended_at >= arrival.began_at for f in seen.faults("worker"))
     if arrival.status is not None:
         return ended
@@ -232,18 +321,31 @@ def every_event_is_delivered_or_parked_as_expected(seen: Seen) -> Iterator[str]:
         (d.partner, d.destination, d.seq): d.state if d.park_reason is None else f"{d.state}: {d.park_reason}"
         for d in seen.book.deliveries
     }
-    for row in seen.book.events:
-        for partner, destination in SUBSCRIPTIONS:
-            if partner == row.partner:
-                fate = fates.pop((partner, destination, row.seq), "not there")
-                if fate != expected_fate(destination, row.seq):
-                    yield f"{partner}'s {row.seq} to {destination} is {fate}"
+    discards = {HOLDING, "picky"} & {word for deed in seen.deeds if deed.argv[0] == "discard" for word in deed.argv}
+    for partner, destination, seq in seen.duties:
+        fate, expected = fates.pop((partner, destination, seq), "not there"), expected_fate(destination, seq)
+        may_be_discarded = destination in discards and (destination == HOLDING or expected != "delivered")
+        if fate != expected and not (fate == "discarded" and may_be_discarded):
+            yield f"{partner}'s {seq} to {destination} is {fate}"
     yield from (f"{key} is for nobody" for key in fates)
+
+
+def subscribers_are_those_of_the_moment_of_acceptance(seen: Seen) -> Iterator[str]:
+    """A change is after what was acknowledged before the command, and before what was sent when it had ended."""
+    told = {(row.partner, row.destination): row for row in seen.book.subscriptions}
+    yield from (f"{pair}: {order}" for pair, order in SUBSCRIPTIONS.items() if told[pair].ordering != order)
+    mine = [event for event in _acknowledged(seen) if event.partner == VARIED[0]]
+    for deed in seen.deeds:
+        if deed.argv[0] == "subscribe" and deed.is_done:
+            first = deed.document["from_sequence"]
+            late = [e.sequence for e in mine if (e.acked_at or 0) < deed.began_at and e.sequence >= first]
+            early = [e.sequence for e in mine if e.sent_at > deed.ended_at and e.sequence < first]
+            yield from (f"{seq} is on the wrong side of {deed}" for seq in late + early)
 
 
 def delivered_means_answered(seen: Seen) -> Iterator[str]:
     """Of each delivery that is delivered the destination has said 2xx, of each that is parked it has not."""
-    answered = {(a.partner, a.path.strip("/"), a.sequence) for a in seen.arrivals if a.is_success}
+    answered = {(a.partner, a.place, a.sequence) for a in seen.arrivals if a.is_success}
     for row in seen.book.deliveries:
         if (row.state == "delivered") != ((row.partner, row.destination, row.seq) in answered):
             yield f"{row.partner}'s {row.seq} to {row.destination} is {row.state}"
@@ -252,20 +354,22 @@ def delivered_means_answered(seen: Seen) -> Iterator[str]:
 def every_request_is_on_record(seen: Seen) -> Iterator[str]:
     """As the attempt of its number, with the status that was answered or as one whose answer nobody heard."""
     rows = {(a.partner, a.destination, a.seq, a.number): a for a in seen.book.attempts}
+    cut = CUT if seen.faults("destinations") else frozenset()
     for arrival in seen.arrivals:
-        row = rows.get((arrival.partner, arrival.path.strip("/"), arrival.sequence, arrival.attempt))
+        row = rows.get((arrival.partner, arrival.place, arrival.sequence, arrival.attempt))
         if row is None:
             yield f"{arrival.partner}'s {arrival.sequence}/{arrival.attempt} to {arrival.path} is not on record"
         elif row.status is not None and row.status != arrival.status:
             yield f"{arrival.partner}'s {arrival.sequence}/{arrival.attempt}: {arrival.status} is down as {row.status}"
-        elif row.status is None and arrival.status is not None and row.outcome not in VANISHING | {"timeout"}:
+        elif row.status is None and arrival.status is not None and row.outcome not in UNHEARD | cut:
             yield f"{arrival.partner}'s {arrival.sequence}/{arrival.attempt}: {arrival.status} is down as {row.outcome}"
 
 
 def every_record_was_a_request(seen: Seen) -> Iterator[str]:
     """Or was lost or interrupted in a fault."""
-    came = {(a.partner, a.path.strip("/"), a.sequence, a.attempt) for a in seen.arrivals}
+    came = {(a.partner, a.place, a.sequence, a.attempt) for a in seen.arrivals}
     excused = VANISHING if seen.faults("worker", "postgres") else frozenset()
+    excused |= CUT | {"timeout"} if seen.faults("destinations") else frozenset()
     for row in seen.book.attempts:
         if (row.partner, row.destination, row.seq, row.number) not in came and row.outcome not in excused:
             yield f"{row.partner}'s {row.seq}/{row.number} to {row.destination} ({row.outcome}) never came"
@@ -275,7 +379,7 @@ def losses_are_explained(seen: Seen) -> Iterator[str]:
     """Attempts that are down as lost or interrupted: in a strict lane one per fault that can cost one."""
     lost = Counter((row.partner, row.destination) for row in seen.book.attempts if row.outcome in VANISHING)
     for (partner, destination), n in lost.items():
-        if SUBSCRIPTIONS[partner, destination] == "partner" and n > len(seen.faults("worker", "postgres")):
+        if SUBSCRIPTIONS.get((partner, destination)) == "partner" and n > len(seen.faults("worker", "postgres")):
             yield f"{partner} to {destination}: {n} were lost or interrupted"
 
 
@@ -289,7 +393,7 @@ def attempts_are_counted(seen: Seen) -> Iterator[str]:
         if [attempt.number for attempt in found] != list(range(1, row.attempts + 1)):
             yield f"{row.partner}'s {row.seq} to {row.destination}: {row.attempts} attempts, {len(found)} on record"
         if row.park_reason == "attempts_exhausted":
-            refused = sum(attempt.status == REFUSED for attempt in found)
+            refused = sum(a.status == REFUSED and a.replay_id == found[-1].replay_id for a in found)
             if (refused, row.failures) != (PICKY_ATTEMPTS, PICKY_ATTEMPTS):
                 yield f"{row.partner}'s {row.seq}: given up after {refused} refusals, {row.failures} counted"
 
@@ -317,13 +421,66 @@ def parked_is_listed_and_counted(seen: Seen) -> Iterator[str]:
     listed = [tuple(row) for row in seen.book.parked]
     if len(listed) != len(true) or set(listed) != true:
         yield f"{len(true)} deliveries are parked, {len(listed)} listed"
-    counted = {(row.destination, row.reason): row.n for row in seen.book.parkings}
-    if counted != Counter((destination, reason) for _, destination, _, reason in true):
-        yield f"parkings are {counted}"
+    before = {(row.destination, row.reason): row.n for row in seen.book.before.parkings} if seen.book.before else {}
+    counted = Counter({(row.destination, row.reason): row.n for row in seen.book.parkings})
+    counted.subtract(before)
+    if +counted != _ever_parked(seen):
+        yield f"parkings are {dict(counted)}, in truth {dict(_ever_parked(seen))}"
+
+
+def _ever_parked(seen: Seen) -> Counter[tuple[str, str]]:
+    """As the attempts tell: a rejection parks at once, and the last refusal of a budget."""
+    refusals: Counter[tuple[Any, ...]] = Counter()
+    parked: Counter[tuple[str, str]] = Counter()
+    for row in seen.book.attempts:
+        if row.status == REJECTED:
+            parked[row.destination, "rejected"] += 1
+        elif row.status == REFUSED:
+            budget = (row.partner, row.destination, row.seq, row.replay_id)
+            refusals[budget] += 1
+            parked[row.destination, "attempts_exhausted"] += refusals[budget] == PICKY_ATTEMPTS
+    return +parked
 
 
 def no_transaction_is_left_open(seen: Seen) -> list[str]:
     return [row.application_name for row in seen.book.idle_in_transaction]
+
+
+# --- what people did -------------------------------------------------------------------------------------------------
+
+
+def commands_end_as_promised(seen: Seen) -> Iterator[str]:
+    """Done; or with exit code 1 and one line of why, and only where the database was hurt, or for a good reason."""
+    for deed in seen.deeds:
+        hurt = seen.had_a_fault(deed.began_at, deed.ended_at, "postgres")
+        has_a_line = len(deed.err.strip().splitlines()) == 1 and "internal error" not in deed.err
+        if not deed.is_done and not (deed.code == 1 and has_a_line and (hurt or "is not subscribed to" in deed.err)):
+            yield str(deed)
+
+
+def edits_are_in_force_soon(seen: Seen) -> Iterator[str]:
+    """Where nothing was hurt meanwhile."""
+    for ban in seen.bans:
+        if not seen.had_a_fault(ban.since, ban.until, "worker", "postgres"):
+            for arrival in seen.arrivals:
+                if ban.since + EFFECTIVE_SECONDS < arrival.began_at < ban.until and ban.concerns(arrival):
+                    yield f"{ban.what}, and {arrival.id} came {arrival.began_at - ban.since:.1f} s later"
+
+
+def what_is_replayed_was_asked_for(seen: Seen) -> Iterator[str]:
+    """No more deliveries than the command said; if it said nothing, nobody knows how many."""
+    came: dict[str, set[tuple[str, str, int]]] = defaultdict(set)
+    for arrival in seen.arrivals:
+        if arrival.replay:
+            came[arrival.replay].add((arrival.partner, arrival.place, arrival.sequence))
+    replays = [deed for deed in seen.deeds if deed.argv[0] == "replay"]
+    for deed in replays:
+        if deed.is_done:
+            told = deed.document
+            if len(found := came.pop(told["id"], set())) > told["done"]:
+                yield f"{deed}: {len(found)} came"
+    if came and all(deed.is_done for deed in replays):
+        yield from (f"nobody asked for {identity}" for identity in came)
 
 
 # --- the metrics -----------------------------------------------------------------------------------------------------
@@ -339,16 +496,15 @@ def gauges_are_back_at_nothing(seen: Seen) -> Iterator[str]:
 
 def totals_equal_the_database(seen: Seen) -> Iterator[str]:
     """Exactly; where a process that counts died after a commit or never learned of it, at most."""
-    accepted = {(head.partner,): head.last_seq for head in seen.book.heads if head.last_seq}
+    accepted = Counter((row.partner,) for row in seen.book.events)
     attempts = Counter((row.destination, row.outcome) for row in seen.book.attempts)
-    parked = {(row.destination, row.reason): row.n for row in seen.book.parkings}
     yield from _compare("hookyard_events_accepted_total", seen, accepted, ("ingest", "postgres"))
     yield from _compare("hookyard_attempts_total", seen, attempts, ("worker", "postgres"))
-    yield from _compare("hookyard_parked_total", seen, parked, ())
+    yield from _compare("hookyard_parked_total", seen, _ever_parked(seen), ())
 
 
 def _compare(name: str, seen: Seen, true: dict[Any, int], excuses: tuple[str, ...]) -> Iterator[str]:
-    told = seen.book.samples(name)
+    told = seen.book.gained(name)
     is_excused = bool(seen.faults(*excuses))
     for labels in true.keys() | told.keys():
         said, truth = told.get(labels, 0), true.get(labels, 0)
@@ -361,8 +517,13 @@ def _acknowledged(seen: Seen) -> list[Posted]:
 
 
 def repeats(seen: Seen) -> int:
-    """How many arrivals there were of what had been answered 2xx."""
-    return sum(len(repeated_after_success(lane)) for lane in seen.lanes.values())
+    """How many arrivals there were of what had been answered 2xx, and that nobody had asked for."""
+    found, done = 0, set[tuple[str, str, str]]()
+    for arrival in seen.arrivals:
+        delivery = (arrival.id, arrival.place, arrival.replay)
+        found += delivery in done
+        done |= {delivery} if arrival.is_success else set()
+    return found
 
 
 OPEN = frozenset({"queued", "delivering"})
@@ -378,6 +539,12 @@ CHECKS: tuple[Check, ...] = (
     destinations_get_no_more_at_once_than_they_take,
     repeats_after_success_are_explained,
     attempts_are_numbered_upwards,
+    a_strict_order_begins_and_ends_with_an_empty_lane,
+    a_parked_event_holds_its_lane,
+    commands_end_as_promised,
+    edits_are_in_force_soon,
+    what_is_replayed_was_asked_for,
+    subscribers_are_those_of_the_moment_of_acceptance,
     every_event_is_delivered_or_parked_as_expected,
     delivered_means_answered,
     every_request_is_on_record,

@@ -16,12 +16,15 @@ import psycopg
 import redis
 
 from tests.acceptance.product import until
+from tests.chaos.line import Line
 from tests.chaos.plan import Plan
 from tests.chaos.stage import LEASE_SECONDS, Happened, Stage, copy_as_it_is
 
 Fault = Callable[[Stage, random.Random], Awaitable[None]]
 
 FREEZE_SECONDS = 12.0  # of Valkey: longer than any client waits for it
+LOCKED_SECONDS = 28.0  # a table
+FEW_CONNECTIONS = 28  # `up` with two of each wants about 30
 TABLES = (
     "events", "dedupe", "deliveries", "attempts", "lanes", "gates", "workers", "shards", "partner_heads",
     "partner_tails", "installation", "destinations", "nudges",
@@ -90,7 +93,7 @@ async def valkey_killed(stage: Stage, dice: random.Random) -> None:
 async def valkey_frozen(stage: Stage, dice: random.Random) -> None:
     pid = stage.servers.valkey_process.pid
     stage.send(pid, signal.SIGSTOP)
-    await stage.lasting(FREEZE_SECONDS)
+    await asyncio.sleep(FREEZE_SECONDS)
     stage.send(pid, signal.SIGCONT)
 
 
@@ -182,6 +185,16 @@ async def backends_terminated(stage: Stage, dice: random.Random) -> None:
         await stage.lasting(dice.uniform(0, 0.4))
 
 
+async def few_connections(stage: Stage, dice: random.Random) -> None:
+    """PostgreSQL comes back with room for fewer connections than the system would like."""
+    await stage.sql(f"ALTER SYSTEM SET max_connections = {FEW_CONNECTIONS}")
+    await stage.restart_postgres(signal.SIGINT, 0)
+    await stage.lasting(dice.uniform(2, 7))
+    with contextlib.suppress(psycopg.OperationalError):  # no room for us either
+        await stage.sql("ALTER SYSTEM RESET max_connections")
+    await stage.restart_postgres(signal.SIGINT, 0)
+
+
 async def table_locked(stage: Stage, dice: random.Random) -> None:
     table = dice.choice(TABLES)
     with contextlib.suppress(psycopg.errors.LockNotAvailable):
@@ -190,7 +203,7 @@ async def table_locked(stage: Stage, dice: random.Random) -> None:
         )
         async with connection:
             await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
-            await stage.lasting(dice.uniform(8, 30))
+            await asyncio.sleep(dice.choice((5.0, LOCKED_SECONDS)))
 
 
 # --- the lines to them -----------------------------------------------------------------------------------------------
@@ -241,10 +254,38 @@ async def redis_silent(stage: Stage, dice: random.Random) -> None:
     stage.redis.speak()
 
 
+async def edge_silent(stage: Stage, dice: random.Random) -> None:
+    """Between the partners and ingest: half open, then reset; what was on its way is gone."""
+    await _silence(stage, stage.edge, dice)
+
+
+async def edge_cut(stage: Stage, dice: random.Random) -> None:
+    for _ in range(dice.randint(1, 8)):
+        stage.edge.cut()
+        await stage.lasting(dice.uniform(0, 0.8))
+
+
+async def destinations_silent(stage: Stage, dice: random.Random) -> None:
+    """Between the workers and the destinations: half open, then reset; what was on its way is gone."""
+    await _silence(stage, stage.destinations, dice)
+
+
+async def destinations_cut(stage: Stage, dice: random.Random) -> None:
+    stage.destinations.cut()
+
+
+async def _silence(stage: Stage, line: Line, dice: random.Random) -> None:
+    line.fall_silent()
+    await stage.lasting(dice.uniform(0.5, 5))
+    line.cut()
+    await asyncio.sleep(0)
+    line.speak()
+
+
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 WORKER, INGEST, VALKEY = frozenset({"worker"}), frozenset({"ingest"}), frozenset({"valkey"})
-POSTGRES = frozenset({"postgres"})
+POSTGRES, EDGE, DESTINATIONS = frozenset({"postgres"}), frozenset({"edge"}), frozenset({"destinations"})
 ALL = WORKER | INGEST
 
 FAULTS: dict[str, tuple[Fault, frozenset[str]]] = {
@@ -268,6 +309,7 @@ FAULTS: dict[str, tuple[Fault, frozenset[str]]] = {
     "postgres-frozen": (postgres_frozen, POSTGRES),
     "postgres-read-only": (postgres_read_only, POSTGRES),
     "backends-terminated": (backends_terminated, POSTGRES),
+    "few-connections": (few_connections, POSTGRES),
     "table-locked": (table_locked, POSTGRES),
     "database-slow": (database_slow, POSTGRES),
     "database-silent": (database_silent, POSTGRES),
@@ -275,7 +317,13 @@ FAULTS: dict[str, tuple[Fault, frozenset[str]]] = {
     "database-answers-lost": (database_answers_lost, POSTGRES),
     "redis-slow": (redis_slow, VALKEY),
     "redis-silent": (redis_silent, VALKEY),
+    "edge-silent": (edge_silent, EDGE),
+    "edge-cut": (edge_cut, EDGE),
+    "destinations-silent": (destinations_silent, DESTINATIONS),
+    "destinations-cut": (destinations_cut, DESTINATIONS),
 }
+SPANS = {"table-locked": 29.5, "valkey-frozen": 13.5}
+"""How long a run must be for faults that take a while, in seconds."""
 
 
 async def storm(stage: Stage, plan: Plan) -> None:
@@ -291,7 +339,7 @@ async def storm(stage: Stage, plan: Plan) -> None:
 async def _at(moment: float, stage: Stage, name: str, fault: Fault, touches: frozenset[str], seed: int) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
     async with contextlib.AsyncExitStack() as held:
-        for target in sorted(touches & {"postgres", "valkey"}):
+        for target in sorted(touches & {"postgres", "valkey", "edge", "destinations"}):
             await held.enter_async_context(stage.locks[target])
         began_at = time.monotonic()
         await fault(stage, random.Random(seed))

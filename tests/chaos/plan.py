@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-FIRST_SECONDS = 2.0  # of traffic before anything happens
-LAST_SECONDS = 2.0  # of traffic after the last fault has begun, at least
-EVERY_SECONDS = 4.5  # a fault begins about so often
-MAX_CONNECTIONS = 28  # of PostgreSQL, where a run is short of them; `up` with two of each wants about 30
+FIRST_SECONDS = 0.7  # of traffic before anything happens
+LAST_SECONDS = 1.5  # of traffic after the last fault has begun, at least
+EVERY_SECONDS = 2.5  # a fault begins about so often
+MOST_FAULTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +29,24 @@ class Plan:
     seed: int
     seconds: float
     strikes: tuple[Strike, ...]
-    max_connections: int | None = None
 
     def __str__(self) -> str:
-        told = [f"{strike.at_seconds:4.1f} s {strike.fault}" for strike in self.strikes]
-        short = [f"at most {self.max_connections} connections"] if self.max_connections else []
-        return ", ".join([f"seed {self.seed}, {self.seconds:g} s", *short, *told])
+        told = [f"{strike.at_seconds:.1f} s {strike.fault}" for strike in self.strikes]
+        return ", ".join([f"seed {self.seed}, {self.seconds:g} s", *told])
 
 
-def draw(seed: int, seconds: float, faults: Sequence[str], few_connections: bool | None = None) -> Plan:
-    """The plan of a seed. The faults are shuffled and dealt, so that none strikes twice before all have struck."""
+def draw(seed: int, seconds: float, faults: Sequence[str], spans: Mapping[str, float] = MappingProxyType({})) -> Plan:
+    """The plan of a seed. The faults are shuffled and dealt, so that none strikes twice before all have struck. One
+    with a span of its own (in seconds) begins at once, and the run is as long as it takes."""
     dice = random.Random(seed)
-    if few_connections is None:
-        few_connections = dice.random() < 0.15
-    count = max(1, round((seconds - FIRST_SECONDS) / EVERY_SECONDS)) if faults else 0
+    count = min(MOST_FAULTS, max(1, round((seconds - FIRST_SECONDS) / EVERY_SECONDS))) if faults else 0
     deck: list[str] = []
     while len(deck) < count:
         deck += dice.sample(sorted(faults), len(faults))
+    dealt = sorted(deck[:count], key=lambda fault: fault not in spans)
     moments = sorted(dice.uniform(FIRST_SECONDS, max(FIRST_SECONDS, seconds - LAST_SECONDS)) for _ in range(count))
     strikes = tuple(
-        Strike(round(at, 2), fault, dice.getrandbits(32)) for at, fault in zip(moments, deck[:count], strict=True)
+        Strike(FIRST_SECONDS if fault in spans else round(at, 2), fault, dice.getrandbits(32))
+        for at, fault in zip(moments, dealt, strict=True)
     )
-    return Plan(seed, seconds, strikes, MAX_CONNECTIONS if few_connections else None)
+    return Plan(seed, max(seconds, *(spans.get(fault, 0) for fault in dealt), 0), strikes)

@@ -1,36 +1,30 @@
-"""Where a run takes place: servers of its own, lines to them, and one `hookyard up` on the far end of the lines."""
+"""Where runs take place: servers of their own, one `hookyard up`, and lines between it and everybody it talks to."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-import json
 import os
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.acceptance.product import Product, descendants
+from tests.acceptance.receiver import Receiver, listening_receiver
+from tests.chaos.desk import Desk, opened
 from tests.chaos.line import Line
+from tests.chaos.town import commands
 from tests.servers import Servers, execute
 
-LEASE_SECONDS = 3.0
-OURS = Path(__file__).parents[2]
-MANY = """
-import json, sys
-from ops.cli import run
-for argv in json.load(sys.stdin):
-    if code := run(argv):
-        sys.exit(f"{argv}: exit code {code}")
-"""
+LEASE_SECONDS = 2.0
+KNOWN_SECONDS = 2.0  # until a new configuration is in force everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,7 @@ class Happened:
     """A fault that struck; both instants of time.monotonic."""
 
     fault: str
-    touches: frozenset[str]  # worker, ingest, postgres, valkey
+    touches: frozenset[str]  # worker, ingest, postgres, valkey, edge, destinations
     began_at: float
     ended_at: float
 
@@ -48,13 +42,19 @@ class Stage:
     """What faults strike. `until` (time.monotonic) is when the last of them ends."""
 
     servers: Servers
+    receiver: Receiver
     database: Line
     redis: Line
+    edge: Line  # from the partners
+    destinations: Line
     product: Product
+    desk: Desk
     until: float = 0.0
     happened: list[Happened] = field(default_factory=list)
     locks: dict[str, asyncio.Lock] = field(
-        default_factory=lambda: {name: asyncio.Lock() for name in ("postgres", "valkey", "product")}
+        default_factory=lambda: {
+            name: asyncio.Lock() for name in ("postgres", "valkey", "edge", "destinations", "product")
+        }
     )
 
     async def lasting(self, seconds: float) -> None:
@@ -104,31 +104,18 @@ class Stage:
     def valkey_data(self) -> Path:
         return self.servers.valkey.place.root / "valkey" / "appendonlydir"
 
-    async def set_up(self, commands: Sequence[Sequence[str]]) -> None:
-        """These command lines have been run, in one process: one of its own for each takes too long."""
-        await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-c", MANY],
-            cwd=self.product.folder,
-            env=self.product._environment | {"PYTHONPATH": str(OURS)},
-            input=json.dumps(commands).encode(),
-            capture_output=True,
-            check=True,
-            timeout=120,
-        )
-
 
 @contextlib.asynccontextmanager
-async def standing(servers: Servers, max_connections: int | None = None) -> AsyncIterator[Stage]:
-    """A stage on these servers; the product runs, and is gone afterwards with everything it started."""
-    if max_connections is not None:
-        await asyncio.to_thread(execute, servers.admin_url, f"ALTER SYSTEM SET max_connections = {max_connections}")
-        await asyncio.to_thread(servers.stop_postgres)
-        await asyncio.to_thread(servers.start_postgres)
-    async with Line(servers.postgres.port) as database, Line(servers.valkey.port) as redis:
-        folder = _folder()
+async def standing(servers: Servers) -> AsyncIterator[Stage]:
+    """A stage on these servers, with the whole town known; nothing of it is left afterwards."""
+    async with contextlib.AsyncExitStack() as held:
+        receiver = await held.enter_async_context(listening_receiver())
+        database, redis, destinations = [
+            await held.enter_async_context(Line(port))
+            for port in (servers.postgres.port, servers.valkey.port, receiver.port)
+        ]
         product = Product(
-            folder,
+            _folder(),
             DATABASE_URL=_through(servers.postgres.url, servers.postgres.port, database),
             REDIS_URL=_through(servers.redis_url, servers.valkey.port, redis),
             MASTER_KEY=base64.b64encode(secrets.token_bytes(32)).decode(),
@@ -138,17 +125,25 @@ async def standing(servers: Servers, max_connections: int | None = None) -> Asyn
             WORKER_PROCESSES="2",
             LOG_FORMAT="json",
         )
-        try:
-            await asyncio.to_thread(product.start)
-            yield Stage(servers, database, redis, product)
-        finally:
-            # A stopped server would not answer a command to stop either.
-            for pid in (servers.valkey_process.pid, servers.postgres_process.pid):
-                for member in (pid, *descendants(pid)):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(member, signal.SIGCONT)
-            await asyncio.to_thread(product.destroy)
-            shutil.rmtree(folder, ignore_errors=True)
+        held.callback(shutil.rmtree, product.folder, ignore_errors=True)
+        held.push_async_callback(_end, servers, product)
+        edge = await held.enter_async_context(Line(product.ingest_port))
+        await asyncio.to_thread(product.start)
+        desk = await held.enter_async_context(opened(product.folder, product.environment))
+        for argv in commands(f"http://127.0.0.1:{destinations.port}"):
+            deed = await desk.do(*argv)
+            assert deed.is_done, deed
+        await asyncio.sleep(KNOWN_SECONDS)
+        yield Stage(servers, receiver, database, redis, edge, destinations, product, desk)
+
+
+async def _end(servers: Servers, product: Product) -> None:
+    """A stopped server would not answer a command to stop either."""
+    for pid in (servers.valkey_process.pid, servers.postgres_process.pid):
+        for member in (pid, *descendants(pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member, signal.SIGCONT)
+    await asyncio.to_thread(product.destroy)
 
 
 def _folder() -> Path:

@@ -7,9 +7,9 @@ import contextlib
 import json
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tests.acceptance.receiver import RESET, Arrival, Behaviour, Receiver, Say, fine
+from tests.acceptance.receiver import RESET, Arrival, Behaviour, Say, fine
 from tests.acceptance.sender import JSON, Sender, sending
 
 PATIENCE_SECONDS = 8.0  # of a partner's client for one answer
@@ -23,6 +23,9 @@ POLICY = (
 PATIENT = ("--max-attempts", "10000")
 REJECTED, REFUSED = 422, 400  # picky parks at once on the first, and after its three attempts on the second
 PICKY_ATTEMPTS = 3
+KINDS = ("chaos.storm", "chaos.calm")
+VARIED = ("kite", "varied")  # this subscription is changed by people all the time
+HOLDING = "careful"  # after what is parked here its lane waits for a person
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,14 @@ DESTINATIONS = {
     "slow": Destination(),  # takes up to 100 ms
     "flaky": Destination(),  # 500 and 503 now and then
     "moody": Destination(),  # hangs or resets now and then
-    "lazy": Destination(timeout_seconds=8),  # takes seconds, often longer than a lease
+    "lazy": Destination(timeout_seconds=4),  # takes longer than a lease
     "narrow": Destination(concurrency=2),  # takes fewer at once than it has lanes
     "gusty": Destination(),  # down for seconds on end: its breaker opens
     "picky": Destination(("--max-attempts", str(PICKY_ATTEMPTS), "--park-on", str(REJECTED))),  # rejects some events
     "free": Destination(concurrency=4),
     "keyed": Destination(concurrency=4),
+    "varied": Destination(),
+    HOLDING: Destination(("--max-attempts", "10000", "--park-on", str(REJECTED), "--on-park", "hold")),
 }
 
 
@@ -69,6 +74,8 @@ PARTNERS = {
     "gull": Partner(0.15),
     "hawk": Partner(0.15),
     "jade": Partner(0.15),
+    "kite": Partner(10),
+    "lark": Partner(5),
     "iris": Partner(24, at_once=8, burst=15),  # more at a time than is dispatched at once
 }
 SUBSCRIPTIONS = {
@@ -91,6 +98,7 @@ SUBSCRIPTIONS = {
     ("hawk", "lazy"): "partner",
     ("jade", "lazy"): "partner",
     ("iris", "ledger"): "partner",
+    ("lark", HOLDING): "partner",
     ("acme", "narrow"): "partner",
     ("bolt", "narrow"): "partner",
     ("crisp", "narrow"): "partner",
@@ -99,19 +107,20 @@ SUBSCRIPTIONS = {
 
 
 def expected_fate(destination: str, sequence: int) -> str:
-    """What must have become of a delivery in the end: its state, with the reason where it is parked."""
+    """What must have become of a delivery in the end where nobody discards it: its state, and why it is parked."""
     status = _picky_status(sequence) if destination == "picky" else 200
     return {REJECTED: "parked: rejected", REFUSED: "parked: attempts_exhausted"}.get(status, "delivered")
 
 
-def commands(receiver: Receiver) -> list[list[str]]:
-    """The command lines that set everything up."""
+def commands(url: str) -> list[list[str]]:
+    """The command lines that set everything up; below the URL all destinations are found."""
     made = [["partner", "add", name, "--order-key", "json:/key"] for name in PARTNERS]
     for name, destination in DESTINATIONS.items():
         options = [*POLICY, *destination.options, "--concurrency", str(destination.concurrency)]
         options += ["--timeout", f"{destination.timeout_seconds}s"]
-        made.append(["destination", "add", name, receiver.url(f"/{name}"), *options])
-    return made + [["subscribe", *pair, "--order", order] for pair, order in SUBSCRIPTIONS.items()]
+        made.append(["destination", "add", name, f"{url}/{name}", *options])
+    made += [["subscribe", *pair, "--order", order] for pair, order in SUBSCRIPTIONS.items()]
+    return [*made, ["subscribe", *VARIED]]
 
 
 # --- who receives ----------------------------------------------------------------------------------------------------
@@ -121,10 +130,13 @@ def behaviours(dice: random.Random, gusts: Gusts) -> dict[str, Behaviour]:
     """The destinations' habits, by path."""
     return {
         "/ledger": fine,
+        "/ledger/": fine,  # its other address
+        "/varied": lambda _: Say(200, dice.uniform(0, 0.03)),
+        f"/{HOLDING}": lambda arrival: Say(_careful_status(arrival)),
         "/free": lambda _: Say(200, dice.uniform(0, 0.05)),
         "/keyed": lambda _: Say(200, dice.uniform(0, 0.05)),
         "/slow": lambda _: Say(200, dice.uniform(0, 0.1)),
-        "/lazy": lambda _: Say(200, dice.uniform(2.5, 7)),
+        "/lazy": lambda _: Say(200, dice.uniform(2.2, 3.5)),
         "/narrow": lambda _: Say(200, dice.uniform(0.005, 0.04)),
         "/flaky": lambda _: Say(dice.choices((200, 500, 503), (90, 7, 3))[0]),
         "/moody": lambda _: dice.choices((Say(200), None, RESET), (92, 3, 5))[0],
@@ -135,6 +147,11 @@ def behaviours(dice: random.Random, gusts: Gusts) -> dict[str, Behaviour]:
 
 def _picky_status(sequence: int) -> int:
     return {3: REJECTED, 7: REFUSED}.get(sequence % 10, 200)
+
+
+def _careful_status(arrival: Arrival) -> int:
+    """A person's replay is always welcome."""
+    return REJECTED if arrival.sequence % 8 == 3 and not arrival.replay else 200
 
 
 class Gusts:
@@ -164,7 +181,6 @@ class Posted:
 
     partner: str
     identity: str
-    key: str
     body: bytes
     sent_at: float  # for the first time
     acked_at: float | None = None
@@ -175,19 +191,19 @@ class Posted:
 
 @dataclass(slots=True)
 class Mail:
-    """Everything that was sent, and answers that nobody should get."""
+    """Everything that was sent, and answers that nobody should get. No other series sends what this one does."""
 
-    posted: list[Posted]
-    odd: list[str]
+    series: str
+    posted: list[Posted] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
 
     @property
     def acknowledged(self) -> int:
         return sum(event.acked_at is not None for event in self.posted)
 
 
-async def send_all(port: int, seconds: float, dice: random.Random) -> Mail:
+async def send_all(port: int, seconds: float, dice: random.Random, mail: Mail) -> None:
     """All partners have sent for so long, and those that insist have everything acknowledged."""
-    mail = Mail([], [])
     until = time.monotonic() + seconds
     await asyncio.gather(
         *(
@@ -196,7 +212,6 @@ async def send_all(port: int, seconds: float, dice: random.Random) -> Mail:
             for lane in range(partner.at_once)
         )
     )
-    return mail
 
 
 async def _send(name: str, lane: int, port: int, until: float, dice: random.Random, mail: Mail) -> None:
@@ -206,7 +221,7 @@ async def _send(name: str, lane: int, port: int, until: float, dice: random.Rand
         number = 0
         while time.monotonic() < until:
             number += 1
-            event = _event(name, f"{name}-{lane}-{number}", dice)
+            event = _event(name, f"{mail.series}-{name}-{lane}-{number}", dice)
             mail.posted.append(event)
             await _post(sender, event, mail, again=partner.insists)
             if number % partner.burst == 0:
@@ -214,10 +229,10 @@ async def _send(name: str, lane: int, port: int, until: float, dice: random.Rand
 
 
 def _event(partner: str, identity: str, dice: random.Random) -> Posted:
-    key = f"key-{dice.randrange(KEYS)}"
     size = dice.randrange(300) if dice.random() > LARGE_SHARE else LARGE_BYTES // 2
-    body = {"type": "chaos", "key": key, "id": identity, "noise": dice.randbytes(size).hex()}
-    return Posted(partner, identity, key, json.dumps(body).encode(), time.monotonic())
+    kind, key = dice.choice(KINDS), f"key-{dice.randrange(KEYS)}"
+    body = {"type": kind, "key": key, "id": identity, "noise": dice.randbytes(size).hex()}
+    return Posted(partner, identity, json.dumps(body).encode(), time.monotonic())
 
 
 async def _post(sender: Sender, event: Posted, mail: Mail, *, again: bool) -> None:
