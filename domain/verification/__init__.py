@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from functools import cache
 
 from domain.values import shown
+from domain.verification.adyen import Adyen, AdyenPayments
 from domain.verification.box import Box
 from domain.verification.custom import Custom
+from domain.verification.hook0 import Hook0
+from domain.verification.messagebird import MessageBird
 from domain.verification.meta import Meta
 from domain.verification.none import Anybody
 from domain.verification.presets import PRESETS
@@ -51,7 +54,8 @@ __all__ = [
 
 GENERAL: tuple[type[Scheme], ...] = (Custom, Basic, Bearer, ApiKey)
 PROVIDERS: tuple[type[Scheme], ...] = (
-    *PRESETS, Box, GitLab, Meta, Slack, Telegram, Twilio, Twitch, WooCommerce, X, Zoom
+    *PRESETS, Adyen, AdyenPayments, Box, GitLab, Hook0, MessageBird, Meta, Slack, Telegram, Twilio, Twitch,
+    WooCommerce, X, Zoom,
 )  # fmt: skip
 
 

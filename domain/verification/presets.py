@@ -101,26 +101,6 @@ class Coinbase(Mac):
     type = "json:/event/type"
 
 
-class Adyen(Mac):
-    name = "adyen"
-    summary = "Adyen, webhooks with an hmacsignature header"
-    takes = "the HMAC key, hexadecimal digits"
-    recipe = Recipe(header="hmacsignature", encoding="base64")
-    dedupe = "none"
-    type = "json:/type"
-
-    def key(self, secret: str) -> bytes:
-        try:
-            return bytes.fromhex(secret)
-        except ValueError:
-            return b""
-
-    def check_secret(self, text: str) -> None:
-        super().check_secret(text)
-        if not self.key(text):
-            raise ValueError("the HMAC key of Adyen is hexadecimal digits")
-
-
 class Square(Mac):
     name = "square"
     summary = "Square: x-square-hmacsha256-signature, with --verify-url"
@@ -219,6 +199,6 @@ class Vercel(Mac):
 
 
 PRESETS: tuple[type[Mac], ...] = (
-    GitHub, Stripe, Shopify, Adyen, Bitbucket, CircleCI, Coinbase, GoCardless, HubSpot, Intercom, Jira, Line, Linear,
+    GitHub, Stripe, Shopify, Bitbucket, CircleCI, Coinbase, GoCardless, HubSpot, Intercom, Jira, Line, Linear,
     PagerDuty, Paddle, Razorpay, Sentry, Square, Typeform, Vercel, Zendesk,
 )  # fmt: skip

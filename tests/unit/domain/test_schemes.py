@@ -36,9 +36,11 @@ URL = "https://hooks.example.com/in/shop"
 GIVEN = {
     "hmac": {"header": "X-Sign", "content": "{id}.{timestamp}.{body}"},
     "square": {"url": URL}, "hubspot": {"url": URL}, "twilio": {"url": URL},
+    "messagebird": {"url": URL},
 }  # fmt: skip
 PUBLIC = ("discord", "sendgrid")
-PROVING = [name for name, scheme in SCHEMES.items() if scheme.needs_secret and name not in PUBLIC]
+UNSIGNING = (*PUBLIC, "adyen-payments")
+PROVING = [name for name, scheme in SCHEMES.items() if scheme.needs_secret and name not in UNSIGNING]
 SIGNING = [name for name in PROVING if not SCHEMES[name].bare_secret_headers({"header": "x-api-key"})]
 
 
@@ -106,7 +108,7 @@ def test_the_header_with_the_proof_is_there_once(name: str) -> None:
 PAST_AND_FUTURE = {
     "standard": (300, 300), "svix": (300, 300), "hmac": (300, 300), "stripe": (300, None), "slack": (300, 300),
     "zoom": (300, 300), "paddle": (5, None), "box": (600, 0), "twitch": (600, 600), "hubspot": (300, 300),
-    "zendesk": (None, None),
+    "zendesk": (None, None), "hook0": (300, 300), "messagebird": (61, 1),
 }  # fmt: skip
 
 
@@ -123,7 +125,7 @@ def test_a_timestamp_is_as_old_as_the_provider_says_and_no_older(name: str) -> N
         assert judged(name, signed(name, at=NOW + future + 1)) is Reason.EARLY
 
 
-@pytest.mark.parametrize("name", [name for name in PAST_AND_FUTURE if name not in ("stripe", "paddle")])
+@pytest.mark.parametrize("name", [name for name in SIGNING if any(b"timestamp" in key for key, _ in signed(name))])
 @pytest.mark.parametrize("stamp", [b"soon", b"9" * 40, b"-1", b"1e9", b" ", "١٧".encode(), b"2026-13-01T00:00:00Z"])
 def test_a_timestamp_that_is_none_is_refused(name: str, stamp: bytes) -> None:
     headers = [(key, stamp if b"timestamp" in key else value) for key, value in signed(name)]
@@ -204,6 +206,80 @@ def test_a_request_made_by_the_providers_description_is_verified(name: str) -> N
     for altered in (value[1:], value[:-1], value + b"0", b"x" + value, value.swapcase(), value.partition(b"=")[2]):
         if not (name in ("basic", "bearer") and altered == value.swapcase()):
             assert judged(name, [*headers[:-1], (proof, altered)], KEY) is not VERIFIED, altered
+
+
+ADYEN = "74F490DD33F7327BAECC88B2947C011FC02D014A473AAA33A8EC93E4DC069174"
+
+
+def payment(reference: str, signed: bool = True, **changes: Any) -> dict[str, Any]:
+    """An item of an Adyen notification; `changes` come after it was signed."""
+    content = f"{reference}::Shop:order-1:1000:EUR:AUTHORISATION:true"
+    signature = b64(hmac.digest(bytes.fromhex(ADYEN), content.encode(), "sha256"))
+    item: dict[str, Any] = {
+        "pspReference": reference, "merchantAccountCode": "Shop", "merchantReference": "order-1",
+        "amount": {"value": 1000, "currency": "EUR"}, "eventCode": "AUTHORISATION", "success": "true",
+    }  # fmt: skip
+    return item | ({"additionalData": {"hmacSignature": signature}} if signed else {}) | changes
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([payment("a"), payment("b")], VERIFIED),
+        ([payment("a"), payment("b", success="false")], Reason.MISMATCH),
+        ([payment("a"), payment("b", amount={"value": 9000, "currency": "EUR"})], Reason.MISMATCH),
+        ([payment("a"), payment("b", signed=False)], Reason.MISSING),
+        ([payment("a"), "no item"], Reason.MALFORMED),
+        ([payment("a")] * 101, Reason.MALFORMED),
+        ([], Reason.MALFORMED),
+    ],
+)
+def test_every_item_of_an_adyen_notification_is_proved(items: list[Any], expected: Any) -> None:
+    document = {"live": "false", "notificationItems": [{"NotificationRequestItem": item} for item in items]}
+    body = json.dumps(document).encode()
+
+    assert judged("adyen-payments", [], ADYEN, body=body) is expected
+    assert judged("adyen-payments", [], ADYEN, body=body.replace(b'"amount"', b'"amount":0,"amount"')) is not VERIFIED
+    with pytest.raises(ValueError, match="inside the body"):
+        find_scheme("adyen-payments").sign(Draft(b"{}", ADYEN, {}, NOW, "m1", None))
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"notificationItems":{}}', b"{}", b"1e999"])
+def test_what_is_no_adyen_notification_is_refused(body: bytes) -> None:
+    assert judged("adyen-payments", [], ADYEN, body=body) in (Reason.MALFORMED, Reason.MISSING)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b".", b"..", b"a.b", b"e30.e30.x", b"W10.W10.x", b"eyJhbGciOltdfQ.e30.x", b"\xff.\xff.\xff", b"e30." * 2000,
+        b"eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.", b"eyJhbGciOiJIUzI1NiJ9.eyJleHAiOiJ4In0.x",
+    ],
+)  # fmt: skip
+def test_a_token_of_another_make_is_malformed(token: bytes) -> None:
+    assert judged("messagebird", [(b"messagebird-signature-jwt", token)]) is Reason.MALFORMED
+
+
+def test_a_token_is_of_one_url_and_one_body() -> None:
+    headers, key = signed("messagebird"), secret("messagebird")
+    scheme = find_scheme("messagebird")
+
+    def verdict(url: str = URL, body: bytes = BODY, query: bytes = b"") -> Any:
+        return scheme.verify(Posting(headers, body, (key,), {"url": url}, NOW, query=query))
+
+    assert verdict() is VERIFIED
+    assert verdict(url=f"{URL}/other") is Reason.MISMATCH
+    assert verdict(query=b"a=1") is Reason.MISMATCH
+    assert verdict(body=b"") is Reason.MISMATCH
+
+
+@pytest.mark.parametrize(
+    "fields", ["h=,", "h=a  b,", "h=a,h=b,", "", "h=" + " ".join(["x"] * 17) + ",", "h={body},", "h=a:b,"]
+)
+def test_a_hook0_signature_names_its_headers_plainly_and_once(fields: str) -> None:
+    headers = raw({"X-Hook0-Signature": f"t={STAMP},{fields}v1={'0' * 64}", "a": "1", "b": "2", "x": "3"})
+
+    assert judged("hook0", headers, KEY) is Reason.MALFORMED
 
 
 def test_of_several_secrets_and_several_signatures_one_pair_is_enough() -> None:
@@ -307,7 +383,11 @@ def test_what_a_body_holds_is_no_placeholder() -> None:
         ("square", {}, "--verify square needs --verify-url"),
         ("square", {"url": "hooks.example.com"}, "'hooks.example.com' is no URL"),
         ("github", {"header": "x"}, "--verify-header does not belong to --verify github, but to hmac, api-key"),
-        ("none", {"url": URL}, "--verify-url does not belong to --verify none, but to hmac, hubspot, square, twilio"),
+        (
+            "none",
+            {"url": URL},
+            "--verify-url does not belong to --verify none, but to hmac, hubspot, messagebird,",
+        ),
         ("api-key", {"header": ""}, "--verify-header ''"),
     ],
 )
@@ -379,7 +459,7 @@ def test_a_header_that_is_the_secret_itself_is_withheld(name: str, header: bytes
 
 
 def test_all_other_schemes_withhold_nothing() -> None:
-    for name in [*SIGNING, *PUBLIC, "none"]:
+    for name in [*SIGNING, *UNSIGNING, "none"]:
         assert SCHEMES[name].bare_secret_headers(options(name)) == frozenset()
 
 
@@ -566,7 +646,7 @@ def test_every_scheme_says_what_it_reads_by_default_and_for_whom_it_is(scheme: S
     parse_source(scheme.type)
     assert scheme.summary
     assert scheme.takes
-    assert set(scheme.name) <= set(string.ascii_lowercase + "-")
+    assert set(scheme.name) <= set(string.ascii_lowercase + string.digits + "-")
     assert scheme.on_backlog_full in ("reject", "accept")
 
 

@@ -102,11 +102,13 @@ def test_a_thousand_signatures_cost_nothing() -> None:
     many = b" ".join([b"v1,AAAA"] * 1000 + [good])
     body = b"x" * 50_000_000
 
-    began = time.perf_counter()
+    began = time.thread_time()
+    hmac.digest(b"key", body, "sha256")
+    hashed = time.thread_time()
     verdict = judged(replaced(b"webhook-signature", many), body=body)
 
     assert verdict is Reason.MALFORMED
-    assert time.perf_counter() - began < 0.02  # hashing the body alone takes longer
+    assert time.thread_time() - hashed < hashed - began
 
 
 def test_more_signatures_than_anybody_rotates_are_not_looked_at() -> None:
