@@ -57,7 +57,7 @@ class Product:
 
     def use(self, **environment: str) -> None:
         """From the next start on its processes find this in their environment."""
-        self._environment |= environment
+        self.environment |= environment
 
     # --- life --------------------------------------------------------------------------------------------------------
 
