@@ -67,10 +67,15 @@ class Ingest:
         self._config, self._stop = config, stop
         self._logger = structlog.get_logger("ingest")
         self.metrics = IngestMetrics(config.registry)
-        self.log = Log(config.database_url, announce=self._announce, on_batch=self.metrics.batch_size.observe)
         self._outage = Outage(
-            lambda text: self._logger.warning("ingest.trouble", what="configuration", problem=text),
-            lambda seconds: self._logger.info("ingest.trouble_over", what="configuration", seconds=round(seconds, 1)),
+            lambda text: self._logger.warning("ingest.trouble", problem=text),
+            lambda seconds: self._logger.info("ingest.trouble_over", seconds=round(seconds, 1)),
+        )
+        self.log = Log(
+            config.database_url,
+            announce=self._announce,
+            on_batch=self.metrics.batch_size.observe,
+            outage=self._outage,
         )
         self.configuration = Configuration(config.database_url, Vault(config.master_keys), outage=self._outage)
         self.edge = Edge(

@@ -76,12 +76,12 @@ class Server(Protocol):
     def is_ready(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Postgres:
     place: Place
     port: int
     password: str = field(repr=False)
-    password_is_new: bool = True  # then a cluster that is there is given it before it starts
+    password_is_new: bool = True  # then a cluster that is there is given it before it starts, once
     settings: Mapping[str, str] = field(default_factory=dict)  # beside or instead of POSTGRES_SETTINGS
 
     name = "postgres"
@@ -139,6 +139,7 @@ class Postgres:
         )
         if self.password_is_new and not is_first:
             self._set_password()
+        self.password_is_new = False
 
     def _set_password(self) -> None:
         """The stopped cluster has this password from its next start on: the one it had is lost."""

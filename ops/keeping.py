@@ -19,6 +19,7 @@ from ops.processes import CannotStart, describe_exit, send
 
 _STEP_SECONDS = 0.05
 _STEADY_SECONDS = 10.0  # a child that lived this long starts with a clean record
+_AGAIN_SECONDS = 1.0  # before what cannot be started is tried again
 _PAUSES = (0.0, 0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before the 1st, 2nd, … restart in a row; the last one repeats
 _HURRIED_SECONDS = 2.0  # what each child still gets after a second signal
 GIVE_UP_AFTER = 5  # ends in a row before the system was ready once: it will never be
@@ -28,8 +29,8 @@ StopSignals = Sequence[tuple[signal.Signals, float]]
 
 @dataclass(slots=True)
 class Child:
-    """One process to keep. `start` may raise StillRunning or OSError, and is then tried again. `ended` is told of each
-    end that was not asked for."""
+    """One process to keep. `start` may raise StillRunning, CannotStart or OSError, and is then tried again. `ended` is
+    told of each end that was not asked for."""
 
     name: str
     start: Callable[[], subprocess.Popen[bytes]]
@@ -49,7 +50,11 @@ class Child:
 
 
 async def keep(child: Child, say: Callable[[str], None], may_give_up: Callable[[], bool]) -> None:
-    """Runs until cancelled. Raises CannotStart when the child keeps ending and giving up is allowed."""
+    """Runs until cancelled. Raises CannotStart when the child keeps ending, or cannot start, and giving up is allowed.
+
+    However long it lasts: what keeps it from starting is said once, its endings in a row ever more seldom.
+    """
+    told = ""
     while True:
         while child.is_alive:
             await asyncio.sleep(_STEP_SECONDS)
@@ -60,9 +65,14 @@ async def keep(child: Child, say: Callable[[str], None], may_give_up: Callable[[
             await asyncio.sleep(pause_before(child.endings))
         try:
             child.begin()
-        except (StillRunning, OSError) as problem:
-            say(f"{child.name} cannot be started yet: {problem}")
-            await asyncio.sleep(1)
+            told = ""
+        except (StillRunning, CannotStart, OSError) as problem:
+            if isinstance(problem, CannotStart) and may_give_up():
+                raise
+            if str(problem) != told:
+                told = str(problem)
+                say(f"{child.name} cannot be started yet: {told}")
+            await asyncio.sleep(_AGAIN_SECONDS)
 
 
 def pause_before(restart: int) -> float:
@@ -101,4 +111,6 @@ def _record_ending(child: Child, say: Callable[[str], None]) -> None:
     child.endings = 1 if steady else child.endings + 1
     code = child.process.returncode if child.process else 0
     child.ended()
-    say(f"{child.name} {describe_exit(code)}; starting it again")
+    if child.endings <= GIVE_UP_AFTER or child.endings.bit_count() == 1:  # then at 8, 16, 32, …
+        often = f" for the {child.endings}th time in a row" if child.endings > GIVE_UP_AFTER else ""
+        say(f"{child.name} {describe_exit(code)}{often}; starting it again")

@@ -1,6 +1,8 @@
 """The log: accepts arrivals in group commits and answers each after its COMMIT."""
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,6 +12,7 @@ from typing import Literal
 from storage.database import Connection
 from storage.errors import StorageUnavailable
 from storage.groupcommit import GroupCommit
+from storage.outage import Outage
 
 Status = Literal["stored", "repeat", "backlog_full", "rate_limited", "unknown_partner"]
 
@@ -20,6 +23,7 @@ LARGE_BYTES = 256 << 10  # from here on an arrival goes by a flight of its own: 
 LARGE_SECONDS = 20.0  # of one statement there; 100 MiB take about 4
 CAPACITY = 10_000
 CAPACITY_BYTES = 128 << 20
+DOUBT_SECONDS = 3.0  # after a failure to store: that the database answers does not mean that it has room
 
 ACCEPT = (
     "SELECT * FROM accept(%b::int[], %b::bytea[], %b::text[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %s)"
@@ -57,7 +61,8 @@ def size_of(arrival: Arrival) -> int:
 
 
 class Log:
-    """One per process. `announce` is called after each commit with the highest new sequence per (shard, partner)."""
+    """One per process. `announce` is called after each commit with the highest new sequence per (shard, partner),
+    `outage` is told of commits that fail."""
 
     def __init__(
         self,
@@ -67,8 +72,10 @@ class Log:
         on_batch: Callable[[int], None] = lambda n: None,
         capacity: int = CAPACITY,
         capacity_bytes: int = CAPACITY_BYTES,
+        outage: Outage | None = None,
     ) -> None:
-        self._announce = announce
+        self._announce, self._outage = announce, outage or Outage()
+        self._failed_at = -math.inf  # time.monotonic; since then nothing was stored
         self._connection = Connection(database_url, "hookyard ingest")
         self._large_connection = Connection(database_url, "hookyard ingest large", LARGE_SECONDS)
         self._small, self._large = (
@@ -94,6 +101,8 @@ class Log:
         if read_only:
             await self._connection.close()  # a standby, or a server about to go: `available` must not say otherwise
             raise StorageUnavailable("database: it is read-only")
+        if not self._is_in_doubt:
+            self._outage.passed("log")
 
     async def close(self) -> None:
         """What was submitted is answered, the connection closed."""
@@ -102,8 +111,8 @@ class Log:
 
     @property
     def available(self) -> bool:
-        """The last use of the database succeeded."""
-        return self._connection.available
+        """The last use of the database succeeded, and it did not fail to store just now."""
+        return self._connection.available and not self._is_in_doubt
 
     @property
     def depth(self) -> int:
@@ -115,7 +124,22 @@ class Log:
         """The most arrivals that may wait for their COMMIT."""
         return self._small.capacity + self._large.capacity
 
+    @property
+    def _is_in_doubt(self) -> bool:
+        return time.monotonic() - self._failed_at <= DOUBT_SECONDS
+
     async def _commit(self, connection: Connection, batch: Sequence[Arrival]) -> list[Answer]:
+        try:
+            answers = await self._accept(connection, batch)
+        except StorageUnavailable as problem:
+            self._failed_at = time.monotonic()
+            self._outage.met("log", problem)
+            raise
+        self._failed_at = -math.inf
+        self._outage.passed("log")
+        return answers
+
+    async def _accept(self, connection: Connection, batch: Sequence[Arrival]) -> list[Answer]:
         rows = await connection.fetch(
             ACCEPT,
             (

@@ -37,6 +37,52 @@ async def test_a_child_that_keeps_ending_is_given_up_before_the_system_was_ready
     assert said == ["child ended with exit code 3; starting it again"] * GIVE_UP_AFTER
 
 
+async def test_what_cannot_be_started_is_tried_again_once_the_system_was_ready_and_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ops.keeping._AGAIN_SECONDS", 0.0)
+    problems = iter([CannotStart("no room"), OSError("no room"), CannotStart("no password")])
+    said: list[str] = []
+    started = asyncio.Event()
+
+    def start() -> subprocess.Popen[bytes]:
+        if (problem := next(problems, None)) is not None:
+            raise problem
+        started.set()
+        return subprocess.Popen(["/bin/sh", "-c", "exec sleep 60"])
+
+    child = Child("child", start, ())
+    keeping = asyncio.create_task(keep(child, said.append, may_give_up=lambda: False))
+    async with asyncio.timeout(10):
+        await started.wait()
+    keeping.cancel()
+    await end([child], asyncio.Event())
+    assert said == ["child cannot be started yet: no room", "child cannot be started yet: no password"]
+    with pytest.raises(CannotStart):
+        await keep(Child("other", _never, ()), said.append, may_give_up=lambda: True)
+
+
+async def test_a_child_that_goes_on_ending_is_told_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.keeping._PAUSES", (0.0,))
+    monkeypatch.setattr("ops.keeping._STEP_SECONDS", 0.001)
+    said: list[str] = []
+    enough = asyncio.Event()
+
+    def count() -> None:
+        if child.endings == 20:
+            enough.set()
+
+    child = Child("child", lambda: subprocess.Popen(["/bin/true"]), (), count)
+    keeping = asyncio.create_task(keep(child, said.append, may_give_up=lambda: False))
+    async with asyncio.timeout(30):
+        await enough.wait()
+    keeping.cancel()
+    await end([child], asyncio.Event())
+    assert [line.removeprefix("child ended with exit code 0 ") for line in said[GIVE_UP_AFTER:]] == [
+        f"for the {n}th time in a row; starting it again" for n in (8, 16)
+    ]
+
+
 async def test_a_child_that_ignores_its_signal_is_killed_in_the_end() -> None:
     child = a_child(
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)",
@@ -63,6 +109,10 @@ async def test_in_a_hurry_nobody_gets_the_whole_time(monkeypatch: pytest.MonkeyP
     async with asyncio.timeout(5):
         await end([child], hurried)
     _close(child)
+
+
+def _never() -> subprocess.Popen[bytes]:
+    raise CannotStart("never")
 
 
 async def _has_spoken(child: Child) -> None:
