@@ -6,12 +6,13 @@ import argparse
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench import report
 from bench.bars import Document, broken, shares
-from bench.scenarios import ALL, STANDARD, Scenario
+from bench.scenarios import ALL, STANDARD, Scenario, backlog
 
 
 def main(
@@ -19,15 +20,21 @@ def main(
 ) -> int:
     """The exit code: 1 if an event was lost or overtaken, a request failed, or a guarded share has dropped."""
     asked = _arguments(argv)
+    backlog.EVENTS = asked.backlog or backlog.EVENTS
     document: Document = {"run": report.about()}
+    problems: list[str] = []
     for name in _chosen(asked):
         print(f"{name} …", end=" ", flush=True)
         began_at = time.monotonic()
-        document[name] = scenarios[name]()
+        try:
+            document[name] = scenarios[name]()
+        except Exception as problem:  # noqa: BLE001 - the other scenarios are still worth their time
+            traceback.print_exc()
+            problems.append(f"{name}: {problem!r}")
         print(f"{time.monotonic() - began_at:.0f} s", flush=True)
     document["shares"] = shares(document)
     report.show(document)
-    problems = broken(document) + (report.dropped(document, folder) if asked.guard else [])
+    problems += broken(document) + (report.dropped(document, folder) if asked.guard else [])
     report.write(document, folder, record=asked.record)
     for problem in problems:
         print(f"bench: {problem}", file=sys.stderr)
@@ -38,6 +45,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench ARGS=…", description=__doc__)
     parser.add_argument("--all", action="store_true", help="every scenario instead of the standard set")
     parser.add_argument("--only", metavar="NAMES", type=_names, help="comma-separated: " + ", ".join(ALL))
+    parser.add_argument("--backlog", type=int, metavar="N", help=f"events of that scenario ({backlog.EVENTS:,})")
     parser.add_argument("--guard", action="store_true", help="fail where a share is 15 %% below the last recorded one")
     parser.add_argument("--record", action="store_true", help="append the run to bench/results/history.jsonl")
     return parser.parse_args(argv)

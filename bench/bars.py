@@ -53,6 +53,27 @@ LINES = (
     Line("lane_50ms.delivered_per_second", at_least=18.0),  # 90 % of one in 50 ms
     Line("baseline.delivered_per_second", BARE + PER_SECOND),
     Line("baseline.cpu_us_per_event"),
+    Line("fan_out.delivered_per_second", BARE + PER_SECOND),
+    Line("fan_out.cpu_us_per_event.system"),
+    Line("funnel.delivered_per_second", BARE + PER_SECOND),
+    Line("funnel.cpu_us_per_event.system"),
+    Line("keys.delivered_per_second", at_least=1600.0),  # 80 % of 100 in 50 ms
+    Line("payloads.delivered_per_second", BARE + PER_SECOND),
+    Line("payloads.cpu_us_per_event.system"),
+    Line("retries.lag_p50_ms"),
+    Line("retries.lag_p99_ms"),
+    Line("many.delivered_per_second", BARE + PER_SECOND),
+    Line("many.cpu_us_per_event.system"),
+    Line("hang.others_p99_ms", "hang.allowed_p99_ms", at_most=1.0),
+    Line("burst.others_p99_ms", "burst.allowed_p99_ms", at_most=1.0),
+    Line("backlog.drained_per_second", "backlog.live_per_second", at_least=0.8),
+    Line("backlog.worker_rss_mb", at_most=300.0),
+    Line("backlog.valkey_mb", at_most=64.0),
+    Line("backlog.restart_first_seconds", at_most=5.0),
+    Line("backlog.restart_full_rate_seconds"),
+    Line("backlog.others_p99_ms"),
+    Line("cold.first_start_seconds"),
+    Line("cold.later_start_seconds"),
 )
 NONE = ("failed", "lost", "overtaken")  # of these no scenario may have any
 
@@ -127,7 +148,7 @@ def _at(document: Document, path: str) -> float | None:
         if not isinstance(found, dict) or name not in found:
             return None
         found = found[name]
-    return float(found)
+    return None if found is None else float(found)
 
 
 def _share(value: float) -> str:

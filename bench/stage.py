@@ -52,14 +52,13 @@ class Ground:
 
     def open_sink(self) -> None:
         """The sink answers at its port."""
-        self._sink = self.helper("bench.sink", str(self.sink_port), *self.ledger_at)
-        self._sink.hear()
+        self._sink = self.another_sink(self.sink_port)
 
-    def close_sink(self) -> None:
-        """Nobody answers at the sink's port."""
-        if self._sink:
-            self._sink.end()
-            self._sink = None
+    def another_sink(self, port: int) -> Helper:
+        """A sink at this port too."""
+        sink = self.helper("bench.sink", str(port), *self.ledger_at)
+        sink.hear()
+        return sink
 
     def helper(self, module: str, *argv: str, environment: Mapping[str, str] = MappingProxyType({})) -> Helper:
         """A helper that ends with the scenario."""
@@ -161,9 +160,11 @@ class Stage(Ground):
             for sender, destination in pairs:
                 subscriptions.subscribe(connection, sender.name, destination, ordering=ordering, actor=ACTOR)
 
-    def lanes(self, n: int, prefix: str = "p", path: str = "/ok", **options: Any) -> list[Sender]:
-        """So many partners with a strict destination each."""
-        senders = self.senders(n, prefix)
+    def lanes(
+        self, n: int, prefix: str = "p", path: str = "/ok", verify: str = "standard", **options: Any
+    ) -> list[Sender]:
+        """So many partners with a strict destination each; options are the destinations'."""
+        senders = self.senders(n, prefix, verify=verify)
         self.subscribe([(sender, self.destination(f"to-{sender.name}", path, **options)) for sender in senders])
         return senders
 
@@ -172,13 +173,18 @@ class Stage(Ground):
     def traffic(self, senders: list[Sender], events: int, connections: int, seconds: float, **more: Any) -> Traffic:
         return Traffic(self.product.ingest_port, senders, 0, events, connections, seconds, **more)
 
-    def warm_up(self, senders: list[Sender], copies: int = 1, each: int = 10) -> None:
-        """Every partner is known to every process, has sent some events, and those have been delivered."""
+    def make_known(self, senders: list[Sender], scheme: str = "standard") -> None:
+        """Every partner is known to every process, and has sent an event or more."""
         deadline = time.monotonic() + CONFIGURED_SECONDS
-        while self.load(self.traffic(senders, len(senders), 8, 10), 0).start().finish().failed:
+        while self.load(self.traffic(senders, len(senders), 8, 30, scheme=scheme), 0).start().finish().failed:
             assert time.monotonic() < deadline, "the partners do not become known"
             time.sleep(0.1)
-        run = self.load(self.traffic(senders, len(senders) * each, 64, 10), copies).start().finish()
+
+    def warm_up(self, senders: list[Sender], copies: int = 1, each: int = 10, scheme: str = "standard") -> None:
+        """Every partner is known, has sent some events, and those have been delivered."""
+        self.make_known(senders, scheme)
+        traffic = self.traffic(senders, len(senders) * each, 64, 30, scheme=scheme)
+        run = self.load(traffic, copies).start().finish()
         self.await_arrivals(run)
         self.await_idle()
 
@@ -210,29 +216,20 @@ class Stage(Ground):
 
 
 @contextlib.contextmanager
-def ground(capacity: int) -> Iterator[Ground]:
-    """A ground with its sink; everything of it is gone afterwards."""
-    with _folder() as folder, ExitStack() as held:
-        made = Ground(folder, capacity, held)
-        made.open_sink()
-        yield made
-
-
-@contextlib.contextmanager
 def stage(capacity: int = 500_000, **settings: Any) -> Iterator[Stage]:
     """The product, ready, with settings of its own, and the sink; everything of it is gone afterwards."""
-    with _folder() as folder, ExitStack() as held:
-        made = Stage(folder, capacity, held, {name.upper(): str(value) for name, value in settings.items()})
+    with folder() as place, ExitStack() as held:
+        made = Stage(place, capacity, held, {name.upper(): str(value) for name, value in settings.items()})
         made.open_sink()
         yield made
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def folder() -> Iterator[Path]:
     """A folder that the servers' user can reach; gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="hookyard-bench-"))
-    folder.chmod(0o711)
+    made = Path(tempfile.mkdtemp(prefix="hookyard-bench-"))
+    made.chmod(0o711)
     try:
-        yield folder
+        yield made
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench.scenarios import baseline, ceilings, ingest, lanes, pipeline
+from bench.scenarios import backlog, baseline, ceilings, cold, ingest, lanes, neighbours, pipeline, shapes
 
 Scenario = Callable[[], dict[str, Any]]
 
@@ -22,4 +22,16 @@ STANDARD: Mapping[str, Scenario] = {
     "lane_50ms": lanes.play_50ms,
     "baseline": baseline.play,
 }
-ALL: Mapping[str, Scenario] = {**STANDARD}
+ALL: Mapping[str, Scenario] = {
+    **STANDARD,
+    "fan_out": shapes.play_fan_out,
+    "funnel": shapes.play_funnel,
+    "keys": lanes.play_keys,
+    "payloads": shapes.play_payloads,
+    "retries": shapes.play_retries,
+    "many": shapes.play_many,
+    "hang": neighbours.play_hang,
+    "burst": neighbours.play_burst,
+    "backlog": backlog.play,
+    "cold": cold.play,
+}

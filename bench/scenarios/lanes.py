@@ -18,6 +18,16 @@ def play_50ms() -> dict[str, Any]:
     return _strict("/wait/50", 160)
 
 
+def play_keys() -> dict[str, Any]:
+    """A lane ordered by key: 1,000 keys, 100 at a time, a destination that answers after 50 ms."""
+    with stage(40_000) as place:
+        senders = place.senders(1, order_key="header:bench-key")
+        destination = place.destination("keyed", "/wait/50", concurrency=100)
+        place.subscribe([(sender, destination) for sender in senders], "key")
+        place.warm_up(senders, each=20)
+        return delivered(place, place.traffic(senders, 20_000, 64, 30, keys=1000))
+
+
 def _strict(path: str, events: int) -> dict[str, Any]:
     with stage(10_000) as place:
         senders = place.lanes(1, path=path)

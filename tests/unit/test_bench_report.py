@@ -58,3 +58,16 @@ def test_the_guard_fails_on_a_share_that_dropped_by_more_than_15_percent(
     assert play(tmp_path, "--guard", events_per_second=13_000) == 0
     assert play(tmp_path, "--guard", events_per_second=12_000) == 1
     assert "40.0%, and was 50.0%" in capsys.readouterr().err
+
+
+def test_a_scenario_that_breaks_fails_the_run_and_spoils_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> dict[str, Any]:
+        raise RuntimeError("no servers here")
+
+    assert (
+        main(["--only", "ingest,cold"], tmp_path, {"ceilings": lambda: CEILINGS, "ingest": broken, "cold": dict}) == 1
+    )
+    assert "ingest: RuntimeError('no servers here')" in capsys.readouterr().err
+    assert "cold" in json.loads((tmp_path / "latest.json").read_text())
