@@ -212,7 +212,7 @@ CREATE TABLE attempts (
 ) PARTITION BY RANGE (received_at);
 
 -- For lanes ordered by key: what came before with the same key. Nothing in it ever changes, so updates stay HOT.
-CREATE INDEX deliveries_key ON deliveries (partner_id, destination_id, lane_key, seq) WHERE lane_key <> 0;
+CREATE INDEX deliveries_key ON deliveries (partner_id, destination_id, lane_key, seq, received_at) WHERE lane_key <> 0;
 
 -- The parked deliveries again, so that listing them needs no index on a column that changes on the hot path.
 CREATE TABLE parked (
@@ -259,7 +259,7 @@ CREATE TABLE lanes (
     tail_seq bigint NOT NULL DEFAULT 0,                  -- the last sequence dispatched to it
     PRIMARY KEY (partner_id, destination_id)
 ) WITH (fillfactor = 50);
-CREATE INDEX lanes_destination ON lanes (destination_id);
+CREATE INDEX lanes_destination ON lanes (destination_id, partner_id);
 
 -- The open or holding deliveries before their lane's head: replayed ones, and those that others have overtaken. So a
 -- lane is read on from its head over nothing that was delivered since, however old its oldest open delivery is.
@@ -275,7 +275,7 @@ CREATE INDEX laggards_key ON laggards (partner_id, destination_id, lane_key, seq
 
 -- What holds for a destination in the whole system, however many workers: slots, rate, breaker.
 CREATE TABLE gates (
-    destination_id int PRIMARY KEY REFERENCES destinations,
+    destination_id int PRIMARY KEY,                      -- of destinations; a foreign key would be checked at every attempt
     in_flight int NOT NULL DEFAULT 0 CHECK (in_flight >= 0),
     tokens double precision,
     refilled_at timestamptz,

@@ -11,12 +11,17 @@ RETURNS TABLE (
     lanes int[], previous bigint[], lane_keys bigint[]
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
+DECLARE
+    oldest timestamptz;
+    newest timestamptz;
 BEGIN
     PERFORM hold_lease(p_token);
     PERFORM 1 FROM partner_tails t
     WHERE t.partner_id = ANY (p_partners) ORDER BY t.partner_id FOR NO KEY UPDATE;
     PERFORM 1 FROM lanes l
     WHERE l.partner_id = ANY (p_partners) ORDER BY l.partner_id, l.destination_id FOR NO KEY UPDATE;
+    SELECT min(t.cursor_at), max(h.last_at) INTO oldest, newest
+    FROM partner_tails t JOIN partner_heads h ON h.partner_id = t.partner_id WHERE t.partner_id = ANY (p_partners);
     RETURN QUERY
     WITH chosen AS MATERIALIZED (
         SELECT t.partner_id, t.cursor, t.cursor_at, h.last_at, c.copies
@@ -33,6 +38,7 @@ BEGIN
             SELECT e.seq, e.received_at, e.type, e.order_key, e.headers, e.body
             FROM events e
             WHERE e.partner_id = c.partner_id AND e.seq > c.cursor AND e.received_at BETWEEN c.cursor_at AND c.last_at
+                AND e.received_at BETWEEN oldest AND newest
             ORDER BY e.seq LIMIT p_limit
         ) e
     ), owed AS MATERIALIZED (

@@ -20,14 +20,20 @@ RETURNS TABLE (
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    oldest timestamptz;
+    newest timestamptz;
 BEGIN
+    SELECT min(l.head_at), max(h.last_at) INTO oldest, newest
+    FROM unnest(p_partners, p_destinations) AS w (partner_id, destination_id)
+    JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
+    JOIN partner_heads h ON h.partner_id = l.partner_id;
     RETURN QUERY
     SELECT l.partner_id, l.destination_id, l.tail_seq, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
            greatest(0, ceil(extract(epoch FROM d.next_attempt_at - clock_timestamp()) * 1000))::bigint,
            d.token, d.budget_ms, d.replay_id, d.holding, d.crashes
     FROM unnest(p_partners, p_destinations, p_afters) AS w (partner_id, destination_id, after)
     JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
-    JOIN partner_heads h ON h.partner_id = l.partner_id
     LEFT JOIN LATERAL (
         (SELECT d.* FROM laggards g
             JOIN deliveries d ON d.partner_id = g.partner_id AND d.destination_id = g.destination_id AND d.seq = g.seq
@@ -37,7 +43,7 @@ BEGIN
         UNION ALL
         (SELECT d.* FROM deliveries d
             WHERE d.partner_id = l.partner_id AND d.destination_id = l.destination_id
-                AND d.seq >= greatest(l.head_seq, w.after + 1) AND d.received_at BETWEEN l.head_at AND h.last_at
+                AND d.seq >= greatest(l.head_seq, w.after + 1) AND d.received_at BETWEEN oldest AND newest
                 AND (d.state IN ('queued', 'delivering') OR d.holding)
             ORDER BY d.seq LIMIT p_limit)
         ORDER BY seq LIMIT p_limit
@@ -54,13 +60,19 @@ RETURNS TABLE (
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    oldest timestamptz;
+    newest timestamptz;
 BEGIN
+    SELECT min(l.head_at), max(h.last_at) INTO oldest, newest
+    FROM unnest(p_partners, p_destinations) AS w (partner_id, destination_id)
+    JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
+    JOIN partner_heads h ON h.partner_id = l.partner_id;
     RETURN QUERY
     SELECT l.partner_id, l.destination_id, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures, NULL::bigint,
            d.token, d.budget_ms, d.replay_id, d.holding, d.crashes
     FROM unnest(p_partners, p_destinations) AS w (partner_id, destination_id)
     JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id AND l.in_flight > 0
-    JOIN partner_heads h ON h.partner_id = l.partner_id
     CROSS JOIN LATERAL (
         (SELECT d.* FROM laggards g
             JOIN deliveries d ON d.partner_id = g.partner_id AND d.destination_id = g.destination_id AND d.seq = g.seq
@@ -69,7 +81,7 @@ BEGIN
         UNION ALL
         (SELECT d.* FROM deliveries d
             WHERE d.partner_id = l.partner_id AND d.destination_id = l.destination_id
-                AND d.seq >= l.head_seq AND d.received_at BETWEEN l.head_at AND h.last_at AND d.state = 'delivering'
+                AND d.seq >= l.head_seq AND d.received_at BETWEEN oldest AND newest AND d.state = 'delivering'
             ORDER BY d.seq LIMIT l.in_flight)
     ) d
     ORDER BY l.partner_id, l.destination_id, d.seq;
@@ -84,14 +96,20 @@ RETURNS TABLE (
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    oldest timestamptz;
+    newest timestamptz;
 BEGIN
+    SELECT min(l.head_at), max(h.last_at) INTO oldest, newest
+    FROM unnest(p_partners, p_destinations) AS w (partner_id, destination_id)
+    JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
+    JOIN partner_heads h ON h.partner_id = l.partner_id;
     RETURN QUERY
     SELECT l.partner_id, l.destination_id, d.seq, d.received_at, d.state::text, d.lane_key, d.attempts, d.failures,
            greatest(0, ceil(extract(epoch FROM d.next_attempt_at - clock_timestamp()) * 1000))::bigint,
            d.token, d.budget_ms, d.replay_id, d.holding, d.crashes
     FROM unnest(p_partners, p_destinations, p_keys, p_sinces) AS w (partner_id, destination_id, key, since)
     JOIN lanes l ON l.partner_id = w.partner_id AND l.destination_id = w.destination_id
-    JOIN partner_heads h ON h.partner_id = l.partner_id
     CROSS JOIN LATERAL (
         (SELECT d.* FROM laggards g
             JOIN deliveries d ON d.partner_id = g.partner_id AND d.destination_id = g.destination_id AND d.seq = g.seq
@@ -103,7 +121,7 @@ BEGIN
         (SELECT d.* FROM deliveries d
             WHERE d.partner_id = l.partner_id AND d.destination_id = l.destination_id
                 AND d.lane_key = w.key AND d.lane_key <> 0
-                AND d.seq >= greatest(l.head_seq, w.since) AND d.received_at BETWEEN l.head_at AND h.last_at
+                AND d.seq >= greatest(l.head_seq, w.since) AND d.received_at BETWEEN oldest AND newest
                 AND (d.state IN ('queued', 'delivering') OR d.holding)
             ORDER BY d.seq LIMIT 2)
         ORDER BY seq LIMIT 2
@@ -118,12 +136,17 @@ RETURNS TABLE (partner_id int, seq bigint, type text, headers bytea, body bytea)
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    oldest timestamptz;
+    newest timestamptz;
 BEGIN
+    SELECT min(at), max(at) INTO oldest, newest FROM unnest(p_ats) AS a (at);
     RETURN QUERY
     SELECT e.partner_id, e.seq, e.type, e.headers,
            CASE WHEN sum(octet_length(e.body)) OVER (ORDER BY w.ord) - octet_length(e.body) < p_bytes THEN e.body END
     FROM unnest(p_partners, p_seqs, p_ats) WITH ORDINALITY AS w (partner_id, seq, at, ord)
-    JOIN events e ON e.partner_id = w.partner_id AND e.seq = w.seq AND e.received_at = w.at;
+    JOIN events e ON e.partner_id = w.partner_id AND e.seq = w.seq AND e.received_at = w.at
+        AND e.received_at BETWEEN oldest AND newest;
 END $$;
 
 -- A lane's first open delivery, or with p_holding its first that is open or holds it.
@@ -131,7 +154,14 @@ CREATE OR REPLACE FUNCTION first_open(p_partner int, p_destination int, p_holdin
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
+DECLARE
+    head bigint;
+    oldest timestamptz;
+    newest timestamptz;
 BEGIN
+    SELECT l.head_seq, l.head_at, h.last_at INTO head, oldest, newest
+    FROM lanes l JOIN partner_heads h ON h.partner_id = l.partner_id
+    WHERE l.partner_id = p_partner AND l.destination_id = p_destination;
     RETURN QUERY
     (SELECT d.* FROM laggards g
         JOIN deliveries d ON d.partner_id = g.partner_id AND d.destination_id = g.destination_id AND d.seq = g.seq
@@ -139,11 +169,9 @@ BEGIN
         WHERE g.partner_id = p_partner AND g.destination_id = p_destination AND (p_holding OR NOT d.holding)
         ORDER BY g.seq LIMIT 1)
     UNION ALL
-    (SELECT d.* FROM lanes l
-        JOIN partner_heads h ON h.partner_id = l.partner_id
-        JOIN deliveries d ON d.partner_id = l.partner_id AND d.destination_id = l.destination_id
-            AND d.seq >= l.head_seq AND d.received_at BETWEEN l.head_at AND h.last_at
-        WHERE l.partner_id = p_partner AND l.destination_id = p_destination AND (l.waiting > 0 OR l.holding > 0)
+    (SELECT d.* FROM deliveries d
+        WHERE d.partner_id = p_partner AND d.destination_id = p_destination AND d.seq >= head
+            AND d.received_at BETWEEN oldest AND newest
             AND (d.state IN ('queued', 'delivering') OR (d.holding AND p_holding))
         ORDER BY d.seq LIMIT 1)
     ORDER BY seq LIMIT 1;
