@@ -36,8 +36,8 @@ def main(
     report.show(document)
     problems += broken(document) + (report.dropped(document, folder) if asked.guard else [])
     report.write(document, folder, record=asked.record)
-    for problem in problems:
-        print(f"bench: {problem}", file=sys.stderr)
+    for line in problems:
+        print(f"bench: {line}", file=sys.stderr)
     return 1 if problems else 0
 
 
