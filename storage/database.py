@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -101,9 +102,14 @@ class Connection:
 
     async def _open(self) -> psycopg.AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:
-            self._connection = await psycopg.AsyncConnection.connect(
-                self._url, autocommit=True, **settings(self._application, self._statement_seconds)
-            )
+            try:
+                self._connection = await psycopg.AsyncConnection.connect(
+                    self._url, autocommit=True, **settings(self._application, self._statement_seconds)
+                )
+            except BaseException as problem:
+                # Else a login cut short stays open, in the server's way, for as long as anybody remembers this.
+                traceback.clear_frames(problem.__traceback__)
+                raise
         return self._connection
 
     async def _drop(self) -> None:
