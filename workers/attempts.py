@@ -249,6 +249,7 @@ class Attempts:
         fate = self._journal.submit(Item(outcome))
         self._feed.drop_copy(entry)
         lane.end(entry, after, asyncio.get_running_loop().time())
+        lane.unsaved.add(entry.sequence)
         if after.state is State.QUEUED:
             self._feed.entries += 1
         else:
@@ -258,12 +259,13 @@ class Attempts:
         self._learn(flight, verdict)
         self._release(flight)
         self._go_on(lane)
-        lane.unsaved.add(entry.sequence)
         try:
             await self._recorded(flight, outcome, fate)
         finally:
             lane.unsaved.discard(entry.sequence)
             self._feed.read_on(lane)
+        if after.state is State.QUEUED:
+            self.turns.want(lane)
 
     def _learn(self, flight: Flight, verdict: Verdict) -> None:
         if verdict.meaning is Meaning.DELIVERED:

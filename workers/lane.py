@@ -185,9 +185,10 @@ class Lane:
         foreign: list[Open] = []
         if self.stale:
             return foreign
+        queued = {entry.sequence for entry in (*self.queue, *self.retrying)}  # an attempt may end after `forget`
         for row in read.open:
             self.position = max(self.position, row.sequence)
-            if self._is_ours(row.sequence):
+            if self._is_ours(row.sequence) or row.sequence in queued:
                 continue
             if row.delivery.state is State.DELIVERING:
                 self._fly(self._entry(row, now))
@@ -241,7 +242,15 @@ class Lane:
                 del self.lines[key]
 
     def candidate(self, now: float) -> Entry | None:
-        """The delivery whose turn it is, if it may begin now."""
+        """The delivery whose turn it is, if it may begin now.
+
+        Not before the outcome of its attempt before is known to be saved: both in one commit whose answer is lost could
+        not be told apart from an outcome that was refused.
+        """
+        entry = self._first(now)
+        return entry if entry is not None and entry.sequence not in self.unsaved else None
+
+    def _first(self, now: float) -> Entry | None:
         if self.flying and next(iter(self.flying.values())).is_strict:
             return None  # a strict one flies alone, whatever the order of what came later
         if self.retrying and self.retrying[0].due <= now:

@@ -352,6 +352,29 @@ def test_a_refused_claim_is_back_at_the_head() -> None:
     assert waiting(lane) == [1, 2, 3]
 
 
+def test_what_failed_after_the_lane_was_forgotten_is_queued_once() -> None:
+    lane = a_lane([1])
+    entry = take(lane)
+
+    lane.forget()
+    lane.end(entry, failed(5), NOW)
+    load(lane, 1, a_row(1, due_in_ms=5000))
+
+    assert waiting(lane) == [1]
+
+
+def test_a_delivery_is_not_begun_again_before_its_outcome_is_known_to_be_saved() -> None:
+    lane = a_lane([1, 2])
+    entry = take(lane)
+    lane.end(entry, failed(0), NOW)
+    lane.unsaved.add(1)
+
+    assert lane.candidate(NOW) is None
+
+    lane.unsaved.discard(1)
+    assert lane.candidate(NOW) is entry
+
+
 # --- walks -----------------------------------------------------------------------------------------------------------
 
 STEP = st.sampled_from(["push", "push", "take", "deliver", "fail", "wait", "forget", "ask", "answer"])
