@@ -63,7 +63,7 @@ class Pipeline:
 
     def start_worker(self, name: str = "w1", **options: Any) -> Running:
         config = WorkerConfig(
-            self.database_url,
+            options.pop("database_url", self.database_url),
             self.redis_url,
             [self.key],
             (ip_network("127.0.0.0/8"),),

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 CHUNK_BYTES = 1 << 16
+
+
+@contextlib.asynccontextmanager
+async def through(url: str) -> AsyncIterator[tuple[Line, str]]:
+    """A line to the server of this URL, and the URL through it."""
+    port = urlsplit(url).port
+    assert port
+    async with Line(port) as line:
+        yield line, url.replace(f":{port}/", f":{line.port}/")
 
 
 class Line:
@@ -18,6 +28,8 @@ class Line:
         self._server_port = server_port
         self.delay_seconds = 0.0  # for each chunk, either way
         self.swallows_answers = False  # what the server says is lost; what it is told arrives
+        self._fatal: bytes | None = None
+        self.lost = 0  # answers to fatal words
         self._speaks = asyncio.Event()
         self._speaks.set()
         self._open: set[asyncio.StreamWriter] = set()
@@ -32,6 +44,10 @@ class Line:
     def speak(self) -> None:
         """What was held up arrives."""
         self._speaks.set()
+
+    def loses_answer_to(self, words: bytes) -> None:
+        """The server is told the next thing with these words, does it and is not heard: the connection breaks."""
+        self._fatal = words
 
     def cut(self) -> None:
         """Every connection is reset."""
@@ -70,8 +86,9 @@ class Line:
             far_reader, far = await asyncio.open_connection("127.0.0.1", self._server_port)
             ends.append(far)
             self._open.add(far)
-            asked = self._start(self._pump(near_reader, far, answers=False))
-            answered = self._start(self._pump(far_reader, near, answers=True))
+            doomed = asyncio.Event()
+            asked = self._start(self._pump(near_reader, far, doomed, answers=False))
+            answered = self._start(self._pump(far_reader, near, doomed, answers=True))
             await asyncio.wait((asked, answered), return_when=asyncio.FIRST_COMPLETED)
         except OSError:
             pass  # nobody listens there at the moment
@@ -80,13 +97,21 @@ class Line:
                 self._open.discard(writer)
                 writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, doomed: asyncio.Event, *, answers: bool
+    ) -> None:
         """Until one side ends."""
         with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
                 if self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
                 await self._speaks.wait()
+                if answers and doomed.is_set():
+                    self.lost += 1
+                    return
+                if not answers and self._fatal is not None and self._fatal in chunk:
+                    self._fatal = None
+                    doomed.set()
                 if not (answers and self.swallows_answers):
                     writer.write(chunk)
                     await writer.drain()

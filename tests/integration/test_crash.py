@@ -14,8 +14,9 @@ import pytest
 from storage.errors import StorageUnavailable
 from storage.log import Answer
 from storage.schema import migrate
+from tests.chaos.line import through
 from tests.owner import Elsewhere, loses_answer
-from tests.pipeline import Pipeline, running_pipeline
+from tests.pipeline import Pipeline, Running, running_pipeline
 from tests.servers import Servers
 from tests.sink import Request, overlaps
 from tests.watching import Gate, ask, kill, owned, ready, tenure_of, until
@@ -154,6 +155,33 @@ async def test_an_outcome_whose_commit_was_not_answered_is_recorded_once(pipelin
         (n, 1, "success") for n in (1, 2, 3, 4)
     ]
     assert pipeline.sql("SELECT l.in_flight, g.in_flight FROM lanes l, gates g") == [(0, 0)]
+
+
+async def test_a_commit_whose_answer_was_lost_on_the_wire_is_recorded_and_counted_once(pipeline: Pipeline) -> None:
+    shop = pipeline.lane()
+    async with through(pipeline.database_url) as (line, url):
+        running = pipeline.start_worker(database_url=url)
+        await pipeline.post(shop)
+        await pipeline.settled()
+
+        line.loses_answer_to(b"success")
+        await pipeline.post(shop, 3)
+        await pipeline.settled()
+        await running.finish()
+
+    assert line.lost == 1
+    assert pipeline.sink.sequences() == [1, 2, 3, 4]
+    assert pipeline.sql("SELECT seq, number, outcome FROM attempts ORDER BY seq") == [
+        (n, 1, "success") for n in (1, 2, 3, 4)
+    ]
+    assert counted(running, "warehouse", "success") == 4
+    assert pipeline.sql("SELECT l.in_flight, g.in_flight FROM lanes l, gates g") == [(0, 0)]
+
+
+def counted(running: Running, destination: str, outcome: str) -> float | None:
+    return running.registry.get_sample_value(
+        "hookyard_attempts_total", {"destination": destination, "outcome": outcome}
+    )
 
 
 async def test_an_answer_that_cannot_be_stored_does_not_cost_its_outcome(pipeline: Pipeline) -> None:

@@ -25,6 +25,7 @@ from storage import partners
 from storage.schema import migrate
 from storage.secrets import CannotOpen, Vault
 from storage.transactions import Store
+from tests.chaos.line import through
 from tests.ingest_process import MASTER_KEY
 from tests.raw_http import Answer, ask, chunked, head, post
 from tests.servers import Servers
@@ -216,6 +217,24 @@ async def test_while_the_database_is_away_nothing_is_acknowledged(own_servers: S
         await until(lambda: is_ready(edge))
         assert (await edge.post(b"2", "webhook-id: m2")).status == 202
     assert [row[4] for row in stored(url)] == [b"1", b"2"]
+
+
+async def test_a_commit_whose_answer_was_lost_is_one_event_when_its_sender_comes_again(
+    database_url: str, redis_url: str
+) -> None:
+    add_partner(database_url, "acme")
+    async with through(database_url) as (line, url), ingest(url, redis_url) as edge:
+        assert (await edge.post(b"1")).status == 202
+
+        line.loses_answer_to(b"in doubt")
+        told = await edge.post(b"in doubt", "webhook-id: m2")
+        assert (line.lost, told.status, int(told.headers["retry-after"]) > 0) == (1, 503, True)
+        assert [row[4] for row in stored(database_url)] == [b"1", b"in doubt"]
+
+        again = await edge.post(b"in doubt", "webhook-id: m2")
+        assert (again.status, again.json["sequence"], again.json["duplicate"]) == (202, 2, True)
+        assert (await edge.post(b"3")).json["sequence"] == 3
+    assert [row[4] for row in stored(database_url)] == [b"1", b"in doubt", b"3"]
 
 
 async def test_without_redis_events_are_stored_and_health_says_degraded(own_servers: Servers) -> None:
