@@ -5,7 +5,6 @@ back and deduplication makes it one event. After COMMIT there is nothing left th
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
@@ -71,7 +70,7 @@ class Configured(Protocol):
 class Edge:
     """The ASGI application. `held_bytes` and `in_flight` are what it has taken on at this moment.
 
-    Once it is `stopping` no request is taken on any more.
+    `clock` (Unix seconds) judges senders' timestamps. Once it is `stopping` no request is taken on any more.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Edge:
         metrics: IngestMetrics,
         rest: ASGIApp,
         limits: Limits,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._log, self._configuration, self._schemes = log, configuration, schemes

@@ -80,7 +80,7 @@ class Ingest:
         self.configuration = Configuration(config.database_url, Vault(config.master_keys), outage=self._outage)
         self.edge = Edge(
             self.log, self.configuration, schemes(check_ed25519, check_ecdsa), self.metrics, health_app(self.health),
-            config.limits, stopping=stop.is_set,
+            config.limits, lambda: self.configuration.now().timestamp(), stop.is_set,
         )  # fmt: skip
         self._announcer: Announcer | None = None
         self._dropped = 0

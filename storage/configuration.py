@@ -1,13 +1,15 @@
 """The configuration in force, as each process sees it: an immutable snapshot, replaced within a second of a change.
+With it comes the time: what signs, verifies or waits for a date goes by the database's clock, not by its own.
 
 Processes poll `installation.config_version` (LISTEN does not survive a connection pooler). A snapshot that cannot be
 refreshed stays in force: an outage of the database must not forget partners.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from domain.destinations import Destination
@@ -23,7 +25,7 @@ VERSION = """
 SELECT config_version, shards, incarnation::text,
        (SELECT min(expires_at) FROM (SELECT expires_at FROM partner_secrets WHERE expires_at > now()
                                      UNION ALL SELECT expires_at FROM destination_secrets WHERE expires_at > now()) s),
-       now()
+       clock_timestamp()
 FROM installation
 """
 PARTNERS = """
@@ -75,6 +77,7 @@ class Configuration:
         self._vault, self._on_change, self._outage = vault, on_change, outage or Outage()
         self._expiry: datetime | None = None
         self._task: asyncio.Task[None] | None = None
+        self._clock = (_seconds(), datetime.fromtimestamp(0, UTC))  # this machine's, and the database's then
         self.snapshot = EMPTY
 
     async def start(self) -> None:
@@ -93,9 +96,15 @@ class Configuration:
         """The last poll was answered."""
         return self._connection.available
 
+    def now(self) -> datetime:
+        """The database's time, as this machine's monotonic clock carries it on from the last poll."""
+        read_at, moment = self._clock
+        return moment + timedelta(seconds=_seconds() - read_at)
+
     async def refresh(self) -> None:
         """`snapshot` is at the database's version. Raises: StorageUnavailable, CannotOpen."""
         ((version, shards, incarnation, expiry, now),) = await self._connection.fetch(VERSION)
+        self._clock = (_seconds(), now)
         expired = self._expiry is not None and now >= self._expiry
         if version == self.snapshot.version and not expired:
             return
@@ -156,3 +165,8 @@ class Configuration:
             breaker_reset=timedelta(milliseconds=reset),
         )
         return destination, removed
+
+
+def _seconds() -> float:
+    """Of this machine's clock that never jumps, and goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -42,13 +42,6 @@ async def read(connection: Connection, also: Collection[int]) -> list[GateRow]:
     ]
 
 
-async def database_now(connection: Connection) -> datetime:
-    """The database's clock."""
-    ((now,),) = await connection.fetch("SELECT clock_timestamp()")
-    assert isinstance(now, datetime)  # noqa: S101 - for the type checker
-    return now
-
-
 async def change(connection: Connection, row: GateRow) -> bool:
     """The row is as given, whose version is one more than the one it was derived from; False: it had moved on."""
     destination_id, breaker, opened, token, expires, closed, version = row

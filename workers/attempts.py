@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -74,6 +74,7 @@ class Attempts:
         journal: Journal,
         feed: Feed,
         snapshot: Callable[[], Snapshot],
+        now: Callable[[], datetime],
         lease_ends: Callable[[], float],
         withheld: Callable[[str, dict[str, str]], frozenset[bytes]],
         on_gone: Callable[[int], None],
@@ -82,7 +83,7 @@ class Attempts:
         log: Any,
     ) -> None:
         self._client, self._alone, self._journal, self._feed = client, alone, journal, feed
-        self._snapshot = snapshot
+        self._snapshot, self._now = snapshot, now
         self._lease_ends, self._withheld, self._on_gone, self._on_crash = lease_ends, withheld, on_gone, on_crash
         self._metrics, self._log = metrics, log
         self._flights: set[asyncio.Task[object]] = set()
@@ -213,7 +214,7 @@ class Attempts:
             flight.destination,
             number,
             None if replay is None else f"rpl_{replay}",
-            int(time.time()),
+            int(self._now().timestamp()),
             start_by,
         )
         done = await self._run(errand, flight.alone)
@@ -356,7 +357,7 @@ class Attempts:
             case Meaning.FAILED:
                 policy = self._snapshot().destinations_by_id[flight.turnstile.id]
                 base, factor, cap = policy.retry_base, policy.retry_factor, policy.retry_cap
-                asked = retry_after(verdict.asked, datetime.now(UTC)) if verdict.asked else None
+                asked = retry_after(verdict.asked, self._now()) if verdict.asked else None
                 jitter = random.uniform(-1, 1)  # noqa: S311 - spreads retries, keeps no secret
                 return lifecycle.Failed(retry_in(begun.failures + 1, base, factor, cap, jitter, asked))
             case Meaning.REJECTED:

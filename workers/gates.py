@@ -7,7 +7,7 @@ The row is the truth (storage/gates.py); what is kept here saves asking it befor
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -25,7 +25,8 @@ AGAIN_SECONDS = 0.5  # while the database is away
 
 
 class Gates:
-    """Keeps the breakers of `turns` in step with their rows. `on_change` is told of each change of state."""
+    """Keeps the breakers of `turns` in step with their rows. `on_change` is told of each change of state, `now` is the
+    database's time."""
 
     def __init__(
         self,
@@ -34,27 +35,15 @@ class Gates:
         find: Callable[[int], Destination | None],
         spawn: Callable[[Coroutine[Any, Any, object]], None],
         on_change: Callable[[int, str], None],
+        now: Callable[[], datetime],
     ) -> None:
-        self._connection, self._turns, self._find, self._spawn, self._on_change = (
-            connection,
-            turns,
-            find,
-            spawn,
-            on_change,
-        )
+        self._connection, self._turns, self._find, self._spawn = connection, turns, find, spawn
+        self._on_change, self.now = on_change, now
         self._asking: dict[int, asyncio.Event] = {}  # set when the breaker's state has changed meanwhile
         self._opening: set[int] = set()  # breakers that are being opened here: the poll must not close them again
-        self._clock = (0.0, datetime.fromtimestamp(0, UTC))  # this loop's time, and the database's at that moment
-
-    def now(self) -> datetime:
-        """The database's time, as this process's monotonic clock carries it on."""
-        read_at, moment = self._clock
-        return moment + timedelta(seconds=asyncio.get_running_loop().time() - read_at)
 
     async def refresh(self) -> None:
         """Every breaker here is as its row says. Raises: StorageUnavailable."""
-        moment = await gates.database_now(self._connection)
-        self._clock = (asyncio.get_running_loop().time(), moment)
         turnstiles = self._turns.turnstiles
         doubtful = [turnstile.id for turnstile in turnstiles.values() if turnstile.breaker.row.state != "closed"]
         for destination_id, row in (await self._stored(doubtful)).items():

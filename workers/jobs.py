@@ -1,6 +1,6 @@
 """The jobs process: what must happen now and then, whoever happens to do it, as rq jobs.
 
-A job carries the name of a chore and a slot of the clock, nothing else; its id is made of both, so that of several
+A job carries the name of a chore and a slot of Redis's clock, nothing else; its id is made of both, so that of several
 jobs processes one does each slot. Chores run in this process, one after the other, and wait for an absent database. An
 absent Redis is waited for too: what its absence skips, a later slot does. All chores are idempotent and made of short
 transactions.
@@ -149,7 +149,7 @@ class Jobs:
             seen_at = time.monotonic()
             while not self._stop.is_set():
                 self._beat = time.monotonic()
-                self._enqueue_due(queue, time.time())
+                self._enqueue_due(queue, queue.connection.time()[0])
                 self._do_next(queue, worker)
                 self._settle("redis away")
                 if time.monotonic() - seen_at > WORKER_TTL_SECONDS:

@@ -102,6 +102,7 @@ class Tenure:
             journal=self.journal,
             feed=self.feed,
             snapshot=lambda: means.configuration.snapshot,
+            now=means.configuration.now,
             lease_ends=lambda: self._lease_ends,
             withheld=means.withheld,
             on_gone=lambda destination_id: self._suspend(destination_id, "answered 410 Gone"),
@@ -118,7 +119,9 @@ class Tenure:
             self._is_paused,
             self._may_start,
         )
-        self.gates = Gates(self._owner, self.turns, self._find, self.attempts.spawn, self._breaker_changed)
+        self.gates = Gates(
+            self._owner, self.turns, self._find, self.attempts.spawn, self._breaker_changed, means.configuration.now
+        )
         self.attempts.turns, self.attempts.gates = self.turns, self.gates
 
     # --- life -----------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Stand:
         )
         rest = health_app(lambda: Health(storing=True))
         self.edge = Edge(
-            self.log, configuration, schemes(), self.metrics, rest, limits, stopping=self.stop.is_set
+            self.log, configuration, schemes(), self.metrics, rest, limits, time.time, self.stop.is_set
         )  # fmt: skip
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.socket.getsockname()[1]
