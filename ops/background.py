@@ -9,10 +9,11 @@ from typing import Any
 import structlog
 
 from ops.asking import in_daemon_thread
-from storage.errors import StorageUnavailable
+from storage.errors import Conflict, Invalid, NotFound, StorageUnavailable
 from storage.transactions import Store
 
 PLACES = 4
+TOLD = (Conflict, Invalid, NotFound)  # who asked has heard of it: nothing began
 
 
 class Background:
@@ -38,5 +39,5 @@ class Background:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         problem = None if task.cancelled() else task.exception()
-        if problem is not None:
+        if problem is not None and not isinstance(problem, TOLD):
             structlog.get_logger("ops").warning("bulk.ended", problem=f"{type(problem).__name__}: {problem}")

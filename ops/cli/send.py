@@ -49,9 +49,6 @@ def send(
     json: Json = False,
 ) -> None:
     """Sign and post one event as the partner would, to ingest of these settings."""
-    for option, text in (("--type", type_), ("--id", identity)):
-        if text is not None and (not text.strip() or not text.isprintable()):
-            raise wrong("printable text is allowed, not nothing", option)
     body, content_type = (None, None) if file is None else _read(file)
     with session() as now, now.store.begin() as connection:
         ready = drafted(connection, now.vault_if_known, partner, body, type_, identity, content_type)
@@ -84,6 +81,9 @@ def drafted(
     """The event as the partner would post it; a sample without a body. Raises: NotFound, Conflict, BadParameter."""
     from storage import partners
 
+    for option, text in (("--type", type_), ("--id", identity)):
+        if text is not None and (not text.strip() or not text.isprintable()):
+            raise wrong("printable text is allowed, not nothing", option)
     sender = partners.find(connection, partner)
     _check_places(sender, type_, identity, is_sample=body is None)
     secret = ""
@@ -180,7 +180,8 @@ def _post(base: str, path: str, body: bytes, headers: list[tuple[str, str]]) -> 
 
     try:
         with httpx.Client(trust_env=False, timeout=ANSWER_SECONDS) as client:
-            answer = client.post(base + path, content=body, headers=headers)
+            encoded = [(name.encode(), value.encode()) for name, value in headers]
+            answer = client.post(base + path, content=body, headers=encoded)
     except httpx.HTTPError as problem:
         raise NotAccepted(f"ingest at {base} does not answer: {str(problem) or type(problem).__name__}") from problem
     try:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from ops.api import shapes
+from ops.cli import send
 from tests.by_hand import Hand
 from tests.office import ADMIN, Office, running
 
@@ -328,3 +329,32 @@ async def test_head_and_options_answer_for_what_is_there(office: Office) -> None
     assert (head.status_code, head.content) == (200, b"")
     assert (options.status_code, options.content) == (204, b"")
     assert {"GET", "HEAD", "OPTIONS"} <= set(options.headers["allow"].split(", "))
+
+
+# --- a test event -------------------------------------------------------------------------------------
+
+
+async def test_a_test_event_is_sent_as_the_partner_would(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[tuple[str, bytes, dict[str, str]]] = []
+
+    def ingest(base: str, path: str, body: bytes, headers: list[tuple[str, str]]) -> dict[str, Any]:
+        posted.append((path, body, dict(headers)))
+        return {"event": "evt_1", "sequence": 1, "duplicate": False}
+
+    monkeypatch.setattr(send, "_post", ingest)
+    office.hand.partner(verify="standard")
+
+    told = (await sent(office, "POST", "/partners/shop/send", {"type": "order.paid"})).json()
+
+    ((path, body, headers),) = posted
+    assert (told["sequence"], path) == (1, "/in/shop")
+    assert b"order.paid" in body
+    assert headers["webhook-signature"].startswith("v1,")
+    assert (await walked(office, "/audit", subject="shop"))[0]["action"] == "send"
+    refused(await office.client.post("/api/v1/partners/shop/send", json={"id": "a\nb"}), 422, "invalid")
+
+
+async def test_an_ingest_that_is_away_is_told(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "_base", lambda bind: "http://127.0.0.1:1")
+    office.hand.partner()
+    refused(await office.client.post("/api/v1/partners/shop/send", json={"id": "©"}), 502, "not_accepted")
