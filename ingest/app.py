@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from domain.events import event_id
 from domain.problems import Problem
+from domain.tallies import PARTNER
 from domain.verification import Reason, Response, Scheme
 from ingest.limits import Limits
 from ingest.metrics import NOBODY, IngestMetrics
@@ -207,8 +208,10 @@ class Edge:
             return self._refuse(name, problem, max(1, said.retry_after or 1))
         if said.status == "stored":
             reception.accepted.inc()
+            reception.tally["accepted"] += 1
         else:
             reception.duplicates.inc()
+            reception.tally["duplicates"] += 1
             if said.conflict:
                 reception.conflicts.inc()
         identity = event_id(reception.partner.id, said.sequence, said.received_at)
@@ -238,6 +241,7 @@ class Edge:
     def _unverified(self, partner: str, reason: Reason) -> Reply:
         """One answer for every reason; which it was is counted, and logged now and then."""
         self._metrics.unverified.labels(partner, reason.value).inc()
+        self._metrics.tally.of(PARTNER, partner)[f"unverified:{reason.value}"] += 1
         now = self._clock()
         if now - self._reported.get((partner, reason), 0) >= REPORT_SECONDS:
             self._reported[partner, reason] = now

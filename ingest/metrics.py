@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from domain.tallies import PARTNER, Tally
+
 NOBODY = ""  # the partner label of what names no known partner
 
 
@@ -9,6 +11,7 @@ class IngestMetrics:
     """The metrics of one process, in the registry it is given."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.tally = Tally()  # for the history
         self.accepted = Counter(
             "hookyard_events_accepted", "Events stored; a duplicate is none.", ["partner"], registry=registry
         )
@@ -63,6 +66,8 @@ class IngestMetrics:
     def refuse(self, partner: str, reason: str) -> None:
         """One more POST was refused."""
         self.refused.labels(partner, reason).inc()
+        if partner != NOBODY:
+            self.tally.of(PARTNER, partner)[f"refused:{reason}"] += 1
 
     def show_queue(self, name: str, depth: int, capacity: int) -> None:
         """The queue's gauges tell these figures."""

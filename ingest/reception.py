@@ -3,6 +3,7 @@
 from domain.events import pack_headers
 from domain.partners import Partner
 from domain.sources import dedupe_digest, order_key_hash, parse_source, read, usable_type
+from domain.tallies import PARTNER
 from domain.verification import Headers, Posting, Reason, Response, Scheme
 from ingest.metrics import IngestMetrics
 from ingest.pointers import look_up
@@ -26,6 +27,7 @@ class Reception:
         "partner",
         "questions",
         "scheme",
+        "tally",
     )
 
     def __init__(self, partner: Partner, scheme: Scheme, metrics: IngestMetrics) -> None:
@@ -38,6 +40,7 @@ class Reception:
         self.duplicates = metrics.duplicates.labels(partner.name)
         self.conflicts = metrics.conflicts.labels(partner.name)
         self.questions = metrics.questions.labels(partner.name)
+        self.tally = metrics.tally.of(PARTNER, partner.name)
 
     def answer(self, method: str, headers: Headers, query: bytes, now: float) -> Response | Reason | None:
         """What a question asked by another method than POST is answered; None if it is none."""

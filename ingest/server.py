@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import ipaddress
+import os
 import resource
 import signal
 import socket
@@ -30,6 +31,7 @@ from storage.errors import StorageUnavailable
 from storage.hints import Announcer, Keys
 from storage.log import Log
 from storage.outage import Outage
+from storage.recording import Recorder
 from storage.secrets import Vault
 
 PROBE_SECONDS = 1.0
@@ -163,6 +165,8 @@ async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:
     loading = asyncio.create_task(ingest.load(door.getsockname()), name="load")
     loading.add_done_callback(lambda task: stop.set() if not task.cancelled() and task.exception() else None)
     watching = asyncio.create_task(ingest.watch(), name="watch")
+    recorder = Recorder(config.database_url, "ingest", f"{socket.gethostname()}:{os.getpid()}", ingest.metrics.tally)
+    recording = asyncio.create_task(recorder.run(), name="history")
     side_app = health_app(ingest.health, config.registry)
     refused = functools.partial(ingest.metrics.refuse, NOBODY)
     limits = _within_files(replace(config.limits, drain_seconds=max(1.0, config.limits.drain_seconds - FLUSH_SECONDS)))
@@ -173,8 +177,9 @@ async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:
     finally:
         done.set()
         watching.cancel()
+        recording.cancel()
         await ingest.close()
-        await asyncio.gather(beside, watching, return_exceptions=True)
+        await asyncio.gather(beside, watching, recording, return_exceptions=True)
         if not loading.done():
             loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):

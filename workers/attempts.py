@@ -285,7 +285,7 @@ class Attempts:
         if not saved.saved:
             self._feed.reread(flight.lane)
             return
-        self._metrics.attempted(flight.destination.name, outcome, saved.lag_ms)
+        self._metrics.attempted(self._partner(outcome), flight.destination.name, outcome, saved.lag_ms)
         self._log.log(
             20 if outcome.outcome != "success" else 10,
             "delivery.attempted",
@@ -300,6 +300,9 @@ class Attempts:
             state=outcome.after.state.value,
             park_reason=outcome.after.park_reason,
         )
+
+    def _partner(self, outcome: storage.Outcome) -> str:
+        return self._snapshot().partners_by_id[outcome.partner_id].name
 
     def _refused(self, flight: Flight, begun: Begun) -> None:
         """The claim was not granted: the slot goes back, and what was wrong is looked at."""
@@ -402,7 +405,7 @@ class Attempts:
             self._feed.reread(lane)
             return
         destination = self._snapshot().destinations_by_id[entry.destination_id]
-        self._metrics.attempted(destination.name, outcome, None)
+        self._metrics.attempted(self._partner(outcome), destination.name, outcome, None)
         self._go_on(lane)
 
     def _start(self, work: Coroutine[Any, Any, object], tasks: "set[asyncio.Task[object]]") -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential
 
-from storage import answers, sessions, upkeep
+from storage import answers, history, sessions, upkeep
 from storage.errors import Locked, StorageUnavailable
 from storage.parking import park_unfinished
 from storage.transactions import Store
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 QUEUE = "hookyard-maintenance"
 KEYS = "hookyard:{rq}"  # one hash tag: a cluster keeps everything of rq in one place
-HOUR, TEN_MINUTES, HALF_MINUTE = 3600, 600, 30
+HOUR, TEN_MINUTES, MINUTE, HALF_MINUTE = 3600, 600, 60, 30
 IDLE_SECONDS = 1  # a blocking look into the queue; then the clock and the stop are looked at
 CONNECT_SECONDS = 2.0
 WORKER_TTL_SECONDS = 20  # rq waits 5 s less than this, and 10 more, for an answer of Redis
@@ -70,12 +71,19 @@ def chores() -> Mapping[str, Chore]:
     """Every chore by name."""
     return {
         "partitions": Chore(TEN_MINUTES, lambda store, _: upkeep.make_partitions(store)),
+        "history": Chore(MINUTE, lambda store, slot: _sample(store, slot)),
+        "history-end": Chore(HOUR, lambda store, _: store.run(history.drop_old)),
         "dedupe": Chore(HOUR, lambda store, slot: upkeep.purge_dedupe(store, slot % 24, 24)),  # all of it once a day
         "secrets": Chore(HOUR, lambda store, _: upkeep.purge_secrets(store)),
         "sessions": Chore(HOUR, lambda store, _: store.run(sessions.purge)),
         "answers": Chore(HOUR, lambda store, _: store.run(answers.purge)),
         "closed-lanes": Chore(HALF_MINUTE, lambda store, _: park_unfinished(store)),
     }
+
+
+def _sample(store: Store, slot: int) -> int:
+    minute = datetime.fromtimestamp(slot * MINUTE, UTC)
+    return store.run(lambda connection: history.sample(connection, minute))
 
 
 class Jobs:

@@ -15,6 +15,7 @@ from storage.configuration import Configuration
 from storage.errors import LeaseLost, StorageUnavailable
 from storage.hints import Keys, Listener
 from storage.outage import Outage
+from storage.recording import Recorder
 from storage.secrets import Vault
 from workers.metrics import Metrics
 from workers.tenure import Means, Tenure
@@ -79,6 +80,8 @@ class Worker:
         listener: Listener | None = None
         client: Client | None = None
         showing = asyncio.create_task(self._show())
+        recorder = Recorder(self._config.database_url, "worker", self._config.name, self.metrics.tally)
+        recording = asyncio.create_task(recorder.run(), name="history")
         try:
             if not await self._configured(stop):
                 return
@@ -88,6 +91,8 @@ class Worker:
                 await self._serve(stop, listener, client)
         finally:
             showing.cancel()
+            recording.cancel()
+            await asyncio.wait([recording])
             await self._configuration.close()
             if listener is not None:
                 await listener.close()

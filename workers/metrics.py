@@ -4,6 +4,8 @@ labels.
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from domain.lifecycle import State
+from domain.tallies import DESTINATION, PARTNER, Tally, bucket
 from storage.lanes import Outcome
 
 ATTEMPT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -18,6 +20,7 @@ class Metrics:
         def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
             return Gauge(name, text, labels, registry=registry, multiprocess_mode="livesum")
 
+        self.tally = Tally()  # for the history
         self._attempts = Counter(
             "hookyard_attempts", "Attempts that have ended.", ("destination", "outcome"), registry=registry
         )
@@ -41,7 +44,7 @@ class Metrics:
         self._depth = gauge("hookyard_queue_depth", "Items in a bounded queue.", ("queue",))
         self._capacity = gauge("hookyard_queue_capacity", "Bound of that queue.", ("queue",))
 
-    def attempted(self, destination: str, outcome: Outcome, lag_ms: int | None) -> None:
+    def attempted(self, partner: str, destination: str, outcome: Outcome, lag_ms: int | None) -> None:
         """An attempt and its outcome are committed."""
         if outcome.outcome == "withdrawn":
             return  # it never was one
@@ -49,6 +52,15 @@ class Metrics:
         self._seconds.labels(destination).observe(outcome.duration_ms / 1000)
         if lag_ms is not None:
             self._lag.observe(lag_ms / 1000)
+        for counts in (self.tally.of(PARTNER, partner), self.tally.of(DESTINATION, destination)):
+            counts[f"attempts:{outcome.outcome}"] += 1
+            counts[bucket("latency", outcome.duration_ms / 1000)] += 1
+            if lag_ms is not None:
+                counts[bucket("lag", lag_ms / 1000)] += 1
+            if outcome.after.state is State.DELIVERED:
+                counts["delivered"] += 1
+            elif outcome.after.park_reason is not None:
+                counts[f"parkings:{outcome.after.park_reason}"] += 1
 
     def batch(self, n: int) -> None:
         """The journal committed n transitions."""

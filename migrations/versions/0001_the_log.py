@@ -374,6 +374,39 @@ CREATE TABLE answers (
 CREATE INDEX answers_at ON answers (at);
 """
 
+HISTORY = """
+-- The last day by the minute, what is not zero: see storage/history.py. Read by subject, or all of a few minutes.
+CREATE TABLE history (
+    minute timestamptz NOT NULL,                         -- its beginning
+    kind text NOT NULL CHECK (kind IN ('system', 'partner', 'destination')),
+    name text NOT NULL,
+    role text NOT NULL,                                  -- who counted: ingest, worker or jobs
+    source text NOT NULL,                                -- which process of it
+    figures jsonb NOT NULL,
+    PRIMARY KEY (kind, name, minute, role, source)
+) PARTITION BY RANGE (minute);
+CREATE INDEX history_minute ON history USING brin (minute) WITH (pages_per_range = 16);
+CREATE TABLE history_default PARTITION OF history DEFAULT;
+
+-- Partitions of days before yesterday. Waits only so long for readers: behind it whoever wants to write would wait too.
+CREATE FUNCTION drop_history() RETURNS int LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+DECLARE
+    old text;
+    gone int := 0;
+BEGIN
+    FOR old IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
+          AND c.relname < 'history_' || to_char((now() AT TIME ZONE 'UTC')::date - 1, 'YYYYMMDD')
+    LOOP
+        EXECUTE format('DROP TABLE %I', old);
+        gone := gone + 1;
+    END LOOP;
+    DELETE FROM history_default WHERE minute < now() - interval '2 days';
+    RETURN gone;
+END $$;
+"""
+
 PARTITIONS = """
 CREATE TABLE events_default PARTITION OF events DEFAULT;
 CREATE TABLE deliveries_default PARTITION OF deliveries DEFAULT;
@@ -391,7 +424,7 @@ DECLARE
     made int := 0;
 BEGIN
     FOR day IN SELECT (now() AT TIME ZONE 'UTC')::date + n FROM generate_series(-1, ahead) AS n LOOP
-        FOREACH parent IN ARRAY ARRAY['events', 'deliveries', 'attempts'] LOOP
+        FOREACH parent IN ARRAY ARRAY['events', 'deliveries', 'attempts', 'history'] LOOP
             child := parent || '_' || to_char(day, 'YYYYMMDD');
             CONTINUE WHEN to_regclass(child) IS NOT NULL;
             BEGIN
@@ -414,7 +447,10 @@ SELECT make_partitions(14);
 
 def upgrade() -> None:
     shards = int(context.config.attributes["shards"])
-    for block in (INSTALLATION, CONFIGURATION, TRIGGERS, LOG, DELIVERIES, OWNERSHIP, PEOPLE, ACCESS, PARTITIONS):
+    for block in (
+        *(INSTALLATION, CONFIGURATION, TRIGGERS, LOG, DELIVERIES, OWNERSHIP),
+        *(PEOPLE, ACCESS, HISTORY, PARTITIONS),
+    ):
         op.execute(block)
     op.execute(f"INSERT INTO installation (shards) VALUES ({shards})")
     op.execute(f"INSERT INTO shards (shard) SELECT generate_series(0, {shards - 1})")

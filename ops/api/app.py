@@ -21,7 +21,7 @@ from domain.problems import MEDIA_TYPE
 from domain.problems import Problem as Refusal
 from domain.version import VERSION
 from ops.access import problem_response
-from ops.api import audit, bulk, destinations, events, partners, subscriptions, system, tokens
+from ops.api import audit, bulk, destinations, events, history, partners, subscriptions, system, tokens
 from ops.api.bodies import Bounded
 from ops.api.means import Means, Refused
 from ops.api.once import LONGEST_KEY, Once
@@ -76,7 +76,7 @@ def make(means: Means | None = None) -> FastAPI:
         middleware=[Middleware(HeadAsGet), Middleware(Bounded), Middleware(Once)],
     )
     app.state.means = means
-    for noun in (partners, destinations, subscriptions, events, bulk, audit, system, tokens):
+    for noun in (partners, destinations, subscriptions, events, bulk, history, audit, system, tokens):
         app.include_router(noun.router)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_wrong_request)

@@ -474,6 +474,19 @@ class System(Answered):
     redis: Redis
 
 
+class History(Answered):
+    """Values per step, oldest first, all series of one length. Null: no data."""
+
+    since: Instant
+    until: Instant
+    step: str
+    series: dict[str, list[float | None]]
+
+
+class Across(History):
+    figure: str
+
+
 # --- access -------------------------------------------------------------------------------------------
 
 
