@@ -104,9 +104,7 @@ def read(
     return History(since, until, step, series)
 
 
-def across(
-    connection: sa.Connection, kind: str, figure: str, *, since: datetime, until: datetime
-) -> dict[str, list[float | None]]:
+def across(connection: sa.Connection, kind: str, figure: str, *, since: datetime, until: datetime) -> History:
     """One figure of every partner or destination that had any, minute by minute: for small graphs side by side."""
     since, until = _whole(since, MINUTE), _whole(until, MINUTE)
     span = {"since": since, "until": until}
@@ -116,7 +114,7 @@ def across(
     found: dict[str, list[float | None]] = {}
     for name, minute, value in connection.execute(ACROSS, span | {"kind": kind, "figure": figure}):
         found.setdefault(name, list(empty))[(minute - since) // MINUTE] = value
-    return dict(sorted(found.items()))
+    return History(since, until, MINUTE, dict(sorted(found.items())))
 
 
 class _Step:

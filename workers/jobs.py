@@ -82,8 +82,10 @@ def chores() -> Mapping[str, Chore]:
 
 
 def _sample(store: Store, slot: int) -> int:
+    """Counts as nothing done, or there would be a line in the log every minute."""
     minute = datetime.fromtimestamp(slot * MINUTE, UTC)
-    return store.run(lambda connection: history.sample(connection, minute))
+    store.run(lambda connection: history.sample(connection, minute))
+    return 0
 
 
 class Jobs:

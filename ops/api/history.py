@@ -37,10 +37,8 @@ async def partners_side_by_side(
 ) -> Any:
     """One figure of every partner that had any, by the minute."""
     begin, end = _span(since, until)
-    series = await means.desk.run(
-        lambda connection: history.across(connection, PARTNER, figure, since=begin, until=end)
-    )
-    return {"figure": figure, "since": instant(begin), "until": instant(end), "step": "1m", "series": series}
+    found = await means.desk.run(lambda connection: history.across(connection, PARTNER, figure, since=begin, until=end))
+    return {"figure": figure} | _document(found)
 
 
 @router.get("/history/partners/{name}", response_model=History)
@@ -68,7 +66,10 @@ async def _read(means: Means, kind: str, name: str, since: str | None, until: st
     def look(connection: sa.Connection) -> history.History:
         return history.read(connection, kind, name, since=begin, until=end, step=size)
 
-    found = await means.desk.run(look)
+    return _document(await means.desk.run(look))
+
+
+def _document(found: history.History) -> dict[str, Any]:
     return {
         "since": instant(found.since),
         "until": instant(found.until),

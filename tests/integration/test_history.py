@@ -109,7 +109,7 @@ async def test_how_things_stood_is_sampled(database_url: str, hand: Hand) -> Non
     assert read(hand, SYSTEM, "", 2).series["backlog"] == [2, None]
     with hand.store.begin() as connection:
         side_by_side = history.across(connection, PARTNER, "backlog", since=NOW, until=NOW + 2 * MINUTE)
-    assert side_by_side == {"shop": [2, None]}
+    assert side_by_side.series == {"shop": [2, None]}
 
 
 def test_only_a_day_and_the_running_one_are_kept(hand: Hand) -> None:
