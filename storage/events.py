@@ -33,6 +33,7 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     reason: str | None = None  # parked deliveries only
+    digest: bytes | None = None  # of the dedupe value, while it is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,10 @@ NARROWED = {
     "delivering": OPEN,
     "parked": "e.seq IN (SELECT k.seq FROM parked k WHERE k.partner_id = h.partner_id)",
 }
+KNOWN_AS = """
+(e.seq, e.received_at) = (SELECT k.seq, k.received_at FROM dedupe k
+                          WHERE k.partner_id = {row}.partner_id AND k.digest = :digest)
+"""
 OLDER = """
 (e.received_at, e.partner_id, e.seq) < (:before_at, :before_partner, :before_seq) AND e.received_at <= :before_at
 """
@@ -240,6 +245,8 @@ def _events_query(wanted: Filter, paged: bool) -> str:
     conditions = [f"e.partner_id = h.partner_id AND {_narrowing(wanted)}", *_range("e", wanted)]
     if wanted.pattern is not None:
         conditions.append("e.type ~ :pattern")
+    if wanted.digest is not None:
+        conditions.append(KNOWN_AS.format(row="h"))
     if wanted.state is not None:
         conditions.append(f"{STATE} = :state")
     if paged:
@@ -264,7 +271,7 @@ def _partners(wanted: Filter, paged: bool) -> str:
         return chosen + " AND partner_id = ANY (:partner_ids)"
     if wanted.since is not None:
         chosen += " AND last_at >= :since"
-    if wanted.state is None and wanted.pattern is None and wanted.until is None and not paged:
+    if wanted.state is None and wanted.pattern is None and wanted.digest is None and wanted.until is None and not paged:
         # The newest n events belong to the n partners that were heard of last.
         chosen += " ORDER BY last_at DESC, partner_id DESC LIMIT :limit"
     return chosen
@@ -279,6 +286,8 @@ def _deliveries_query(wanted: Filter, paged: bool) -> str:
         conditions.append("e.state::text = :state")
     if wanted.pattern is not None:
         conditions.append("v.type ~ :pattern")
+    if wanted.digest is not None:
+        conditions.append(KNOWN_AS.format(row="l"))
     if paged:
         conditions.append(OLDER)
     lanes = "l.destination_id = ANY (:destination_ids)"
@@ -323,6 +332,7 @@ def filter_values(wanted: Filter) -> dict[str, Any]:
         "since": wanted.since,
         "until": wanted.until,
         "reason": wanted.reason,
+        "digest": wanted.digest,
     }
     return {name: value for name, value in given.items() if value is not None}
 

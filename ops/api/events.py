@@ -10,12 +10,15 @@ from starlette.responses import Response
 from domain.events import Place
 from domain.globs import normal_globs, pattern_of
 from domain.lifecycle import ParkReason
+from domain.sources import dedupe_digest, parse_source
 from domain.values import parse_time
-from ops.api.means import LIMIT, Cursor, Limit, UseMeans, cut, key_of, page
+from ingest.pointers import look_up
+from ops.api.means import LIMIT, Cursor, Limit, UseMeans, key_of, page
 from ops.api.shapes import Event, EventRow, EventState, Page, Time
 from ops.cli.event import document, named, row
 from storage import events
 from storage.errors import Invalid
+from storage.search import Found, Needle, search
 
 router = APIRouter(tags=["events"])
 
@@ -24,6 +27,12 @@ DestinationName = Annotated[str | None, Query(description="Only to this destinat
 Since = Annotated[Time | None, Query(description="Received then or later: ISO 8601, or an age such as 15m or 7d.")]
 Until = Annotated[Time | None, Query(description="Received before.")]
 Glob = Annotated[str | None, Query(alias="type", max_length=200, description="Only of such a type (* and ?).")]
+Dedupe = Annotated[str | None, Query(max_length=1000, description="The event of this dedupe value.")]
+Text = Annotated[str | None, Query(min_length=1, max_length=200, description="Only with this text in the body.")]
+Pointer = Annotated[
+    str | None,
+    Query(max_length=200, examples=["/order/id"], description="Only where this JSON pointer's value is the text."),
+]
 BYTES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The exact bytes.",
@@ -41,20 +50,34 @@ async def list_events(
     glob: Glob = None,
     since: Since = None,
     until: Until = None,
+    dedupe: Dedupe = None,
+    text: Text = None,
+    pointer: Pointer = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Any:
-    """List events, the newest first. With a destination a row is one delivery, and the state is the delivery's."""
+    """List events, the newest first. With a destination a row is one delivery, and the state is the delivery's.
+
+    `text` looks through bodies, from the newest on, for half a second at most: a page may have few items or none, and
+    still a `next` that goes on from where it came to.
+    """
     key = key_of(cursor, datetime, int, int)
     before = None if key is None else Place(key[1], key[2], key[0])
     pattern, bounds = pattern_or_none(glob), (moment(since), moment(until))
+    digest, needle = None if dedupe is None else dedupe_digest(dedupe), needle_or_none(text, pointer)
 
-    def look(connection: sa.Connection) -> list[events.Listed]:
-        wanted = events.Filter(*named(connection, partner, destination), state, pattern, *bounds)
-        return events.listed(connection, wanted, limit=limit + 1, before=before)
+    def look(connection: sa.Connection) -> Found:
+        ids = named(connection, partner, destination)
+        wanted = events.Filter(*ids, state, pattern, *bounds, digest=digest)
+        if needle is not None:
+            return search(connection, wanted, needle, look_up, limit=limit, before=before)
+        found = events.listed(connection, wanted, limit=limit + 1, before=before)
+        return Found(found[:limit], found[limit - 1].place if len(found) > limit else None)
 
-    items, following = cut(await means.desk.run(look), limit, _place)
-    return page([row(event) for event in items], following)
+    found = await means.desk.run(look)
+    to = found.looked_to
+    following = None if to is None else (to.received_at, to.partner_id, to.sequence)
+    return page([row(event) for event in found.events], following)
 
 
 @router.get("/events/{event_id}", response_model=Event)
@@ -111,5 +134,13 @@ def pattern_or_none(glob: str | None) -> str | None:
     return None if globs is None else pattern_of(globs)
 
 
-def _place(event: events.Listed) -> tuple[datetime, int, int]:
-    return event.place.received_at, event.place.partner_id, event.place.sequence
+def needle_or_none(text: str | None, pointer: str | None) -> Needle | None:
+    """What a body has to hold. Raises: Invalid."""
+    if text is None:
+        if pointer is not None:
+            raise Invalid("pointer: it goes with a text, which is the value there")
+        return None
+    try:
+        return Needle(text, None if pointer is None else parse_source(f"json:{pointer}").path)
+    except ValueError as problem:
+        raise Invalid(str(problem)) from problem
