@@ -33,10 +33,12 @@ def main() -> int:
     plans = [draw(asked.seed + n, asked.seconds, asked.faults, SPANS) for n in range(asked.seeds)]
     bad: list[int] = []
     left = list(plans)
-    while left:
+    until = time.monotonic() + asked.within
+    while left and time.monotonic() < until:
         with running_servers() as servers:
-            bad += asyncio.run(_on_one_stage(left, servers, asked.log))
-    print(f"{len(plans) - len(bad)} of {len(plans)} runs were good" + (f"; bad seeds: {bad}" if bad else ""))
+            bad += asyncio.run(_on_one_stage(left, servers, asked.log, until))
+    done = len(plans) - len(left)
+    print(f"{done - len(bad)} of {done} runs were good" + (f"; bad seeds: {bad}" if bad else ""))
     return 1 if bad else 0
 
 
@@ -46,6 +48,7 @@ def _arguments() -> argparse.Namespace:
         "--seed", type=int, default=random.randrange(1_000_000), help="of the first run; the next count on"
     )
     parser.add_argument("--seeds", type=int, default=1, help="how many runs")
+    parser.add_argument("--within", type=float, default=float("inf"), metavar="SECONDS", help="no run begins later")
     parser.add_argument("--seconds", type=float, default=8.0, help="of traffic, at most 30; some faults want more")
     parser.add_argument("--faults", type=_faults, default=sorted(FAULTS), help=", ".join(sorted(FAULTS)) + "; none")
     parser.add_argument("--log", type=Path, default=RUNS, help="where runs are recorded")
@@ -61,11 +64,13 @@ def _faults(text: str) -> list[str]:
     return names
 
 
-async def _on_one_stage(plans: list[Plan], servers: Servers, log: Path) -> list[int]:
+async def _on_one_stage(plans: list[Plan], servers: Servers, log: Path, until: float) -> list[int]:
     """Plays the first of these plans and takes them out, until one is bad (its seed is returned) or enough are done."""
     began = time.monotonic()
     async with standing(servers) as stage:
         for _ in range(min(len(plans), PER_STAGE)):
+            if time.monotonic() > until:
+                break
             plan = plans.pop(0)
             print(plan, flush=True)
             try:
