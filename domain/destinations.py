@@ -24,8 +24,8 @@ class Destination:
     retry_base: timedelta
     retry_factor: float
     retry_cap: timedelta
-    park_on: frozenset[int]  # statuses
     suspend_after: timedelta
     on_park: Literal["continue", "hold"]
     breaker_failures: int
     breaker_reset: timedelta
+    park_on: frozenset[int]  # statuses

@@ -35,12 +35,15 @@ SELECT p.id, p.name, p.shard, p.state, p.verify, p.verify_options, p.max_backlog
              AND (s.expires_at IS NULL OR s.expires_at > now()) ORDER BY s.id DESC)
 FROM partners p
 """
+# From the state on the columns are the fields of a Destination, in their order.
 DESTINATIONS = """
-SELECT d.id, d.name, d.sealed_url, d.sealed_headers, d.state, d.timeout_ms, d.concurrency, d.rate, d.max_attempts,
-       d.retry_base_ms, d.retry_factor, d.retry_cap_ms, d.park_on, d.suspend_after_ms, d.on_park, d.breaker_failures,
-       d.breaker_reset_ms, d.removed_at IS NOT NULL,
+SELECT d.id, d.name, d.removed_at IS NOT NULL, d.sealed_url, d.sealed_headers,
        ARRAY(SELECT s.sealed FROM destination_secrets s WHERE s.destination_id = d.id
-             AND (s.expires_at IS NULL OR s.expires_at > now()) ORDER BY s.id DESC)
+             AND (s.expires_at IS NULL OR s.expires_at > now()) ORDER BY s.id DESC),
+       d.state, d.timeout_ms * interval '1 ms', d.concurrency, d.rate, d.max_attempts,
+       d.retry_base_ms * interval '1 ms', d.retry_factor, d.retry_cap_ms * interval '1 ms',
+       d.suspend_after_ms * interval '1 ms', d.on_park, d.breaker_failures,
+       d.breaker_reset_ms * interval '1 ms', d.park_on
 FROM destinations d
 """
 
@@ -139,32 +142,13 @@ class Configuration:
         return Partner(identity, name, shard, state, verify, options, secrets, *rest), removed
 
     def _destination(self, row: Sequence[Any]) -> tuple[Destination, bool]:
-        *fields, removed, sealed = row
-        identity, name, url, headers, state, timeout, concurrency, rate, attempts, base, factor, cap = fields[:12]
-        park_on, suspend_after, on_park, failures, reset = fields[12:]
-        # What is removed is never called: it stays sealed, so that the key it needs may be gone.
-        vault = self._vault
-        destination = Destination(
-            id=identity,
-            name=name,
-            url="" if removed else vault.open_text(url, DESTINATION_URL, name),
-            headers=() if removed else vault.open_headers(headers, name),
-            secrets=() if removed else tuple(vault.open_text(secret, DESTINATION_SECRET, name) for secret in sealed),
-            state=state,
-            timeout=timedelta(milliseconds=timeout),
-            concurrency=concurrency,
-            rate=rate,
-            max_attempts=attempts,
-            retry_base=timedelta(milliseconds=base),
-            retry_factor=factor,
-            retry_cap=timedelta(milliseconds=cap),
-            park_on=frozenset(park_on),
-            suspend_after=timedelta(milliseconds=suspend_after),
-            on_park=on_park,
-            breaker_failures=failures,
-            breaker_reset=timedelta(milliseconds=reset),
-        )
-        return destination, removed
+        identity, name, removed, url, headers, sealed, *policy, park_on = row
+        policy.append(frozenset(park_on))
+        if removed:  # it is never called: what is sealed stays so, and the key it needs may be gone
+            return Destination(identity, name, "", (), (), *policy), True
+        url, headers = self._vault.open_text(url, DESTINATION_URL, name), self._vault.open_headers(headers, name)
+        secrets = tuple(self._vault.open_text(secret, DESTINATION_SECRET, name) for secret in sealed)
+        return Destination(identity, name, url, headers, secrets, *policy), False
 
 
 def _seconds() -> float:

@@ -1,6 +1,6 @@
 """`hookyard destination …`: who receives from us, and by which policy."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from ops.cli.options import (
     optional_rate,
     rate_or_none,
     read_secret,
+    taking,
     wrong,
 )
 from ops.cli.output import instant, print_fields, print_json, print_table, say
@@ -47,84 +48,73 @@ Secret = Annotated[
         help="whsec_… that signs every attempt; - reads stdin, @FILE a file. Made and shown once if not given.",
     ),
 ]
-Timeout = Annotated[timedelta | None, _duration("--timeout", "Of a whole attempt, 100ms to 10m (default 30s).")]
-Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", metavar="N", help="Attempts in flight at once, 1 to 10000 (default 10)."),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option("--rate", parser=rate_or_none, metavar="N/s", help="Attempts per second; none: unlimited (default)."),
-]
-MaxAttempts = Annotated[
-    int | None,
-    typer.Option("--max-attempts", metavar="N", help="Before a delivery is parked, 1 to 10000 (default 12)."),
-]
-RetryBase = Annotated[timedelta | None, _duration("--retry-base", "First wait, 10ms to 1d (default 5s).")]
-RetryFactor = Annotated[
-    float | None,
-    typer.Option("--retry-factor", metavar="X", help="Each wait is so many times the last, 1 to 100 (default 3)."),
-]
-RetryCap = Annotated[timedelta | None, _duration("--retry-cap", "Longest wait, 10ms to 30d (default 6h).")]
-ParkOn = Annotated[
-    str | None,
-    typer.Option("--park-on", metavar="STATUS,...", help="Statuses that park a delivery at once; '' for none."),
-]
-SuspendAfter = Annotated[
-    timedelta | None,
-    _duration("--suspend-after", "Suspend when every attempt failed for so long, 1s to 365d (default 5d)."),
-]
-OnPark = Annotated[
-    str | None,
-    typer.Option(
-        "--on-park",
-        metavar="continue|hold",
-        help="hold: after a parked event its lane waits for a person (default continue).",
-    ),
-]
-BreakerFailures = Annotated[
-    int | None,
-    typer.Option("--breaker-failures", metavar="N", help="Failures that open the breaker, 1 to 1000 (default 5)."),
-]
-BreakerReset = Annotated[
-    timedelta | None, _duration("--breaker-reset", "From open to the probe, 10ms to 1d (default 30s).")
-]
-HeaderOption = Annotated[
-    list[str] | None,
-    typer.Option("--header", metavar="'K: V'", help="Sent with every attempt; may be repeated. An edit replaces all."),
-]
+POLICY: dict[str, Any] = {
+    "timeout": Annotated[timedelta | None, _duration("--timeout", "Of a whole attempt, 100ms to 10m (default 30s).")],
+    "concurrency": Annotated[
+        int | None,
+        typer.Option("--concurrency", metavar="N", help="Attempts in flight at once, 1 to 10000 (default 10)."),
+    ],
+    "rate": Annotated[
+        float | None,
+        typer.Option(
+            "--rate", parser=rate_or_none, metavar="N/s", help="Attempts per second; none: unlimited (default)."
+        ),
+    ],
+    "max_attempts": Annotated[
+        int | None,
+        typer.Option("--max-attempts", metavar="N", help="Before a delivery is parked, 1 to 10000 (default 12)."),
+    ],
+    "retry_base": Annotated[timedelta | None, _duration("--retry-base", "First wait, 10ms to 1d (default 5s).")],
+    "retry_factor": Annotated[
+        float | None,
+        typer.Option("--retry-factor", metavar="X", help="Each wait is so many times the last, 1 to 100 (default 3)."),
+    ],
+    "retry_cap": Annotated[timedelta | None, _duration("--retry-cap", "Longest wait, 10ms to 30d (default 6h).")],
+    "park_on": Annotated[
+        str | None,
+        typer.Option("--park-on", metavar="STATUS,...", help="Statuses that park a delivery at once; '' for none."),
+    ],
+    "suspend_after": Annotated[
+        timedelta | None,
+        _duration("--suspend-after", "Suspend when every attempt failed for so long, 1s to 365d (default 5d)."),
+    ],
+    "on_park": Annotated[
+        str | None,
+        typer.Option(
+            "--on-park",
+            metavar="continue|hold",
+            help="hold: after a parked event its lane waits for a person (default continue).",
+        ),
+    ],
+    "breaker_failures": Annotated[
+        int | None,
+        typer.Option("--breaker-failures", metavar="N", help="Failures that open the breaker, 1 to 1000 (default 5)."),
+    ],
+    "breaker_reset": Annotated[
+        timedelta | None, _duration("--breaker-reset", "From open to the probe, 10ms to 1d (default 30s).")
+    ],
+    "header": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="'K: V'", help="Sent with every attempt; may be repeated. An edit replaces all."
+        ),
+    ],
+}
 
 
 @app.command("add", short_help="Add a destination.")
-def add(
-    name: Name,
-    url: Url,
-    secret: Secret = None,
-    timeout: Timeout = None,
-    concurrency: Concurrency = None,
-    rate: Rate = None,
-    max_attempts: MaxAttempts = None,
-    retry_base: RetryBase = None,
-    retry_factor: RetryFactor = None,
-    retry_cap: RetryCap = None,
-    park_on: ParkOn = None,
-    suspend_after: SuspendAfter = None,
-    on_park: OnPark = None,
-    breaker_failures: BreakerFailures = None,
-    breaker_reset: BreakerReset = None,
-    header: HeaderOption = None,
-    json: Json = False,
-) -> None:
+@taking(POLICY)
+def add(name: Name, url: Url, secret: Secret = None, json: Json = False, **given: Any) -> None:
     """Add a destination. It receives nothing before it is subscribed to a partner."""
     from storage import destinations
 
-    options = _options(locals(), header)
-    given = None if secret is None else read_secret(secret)
+    options = _options(given | {"url": url})
+    own_secret = None if secret is None else read_secret(secret)
     with session() as now:
         judge_url(now.settings.networks, url)
 
         def work(connection: Any) -> tuple[str | None, "Destination"]:
-            made = destinations.add(connection, now.vault, name, options, given, actor=now.actor)
+            made = destinations.add(connection, now.vault, name, options, own_secret, actor=now.actor)
             return made, destinations.show(connection, now.vault, name)
 
         made, added = now.store.run(work)
@@ -164,31 +154,20 @@ def show(name: Name, json: Json = False) -> None:
 
 
 @app.command("edit", short_help="Change the given options, nothing else.")
+@taking(POLICY)
 def edit(
     name: Name,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help=URL)] = None,
-    timeout: Timeout = None,
-    concurrency: Concurrency = None,
-    rate: Rate = None,
-    max_attempts: MaxAttempts = None,
-    retry_base: RetryBase = None,
-    retry_factor: RetryFactor = None,
-    retry_cap: RetryCap = None,
-    park_on: ParkOn = None,
-    suspend_after: SuspendAfter = None,
-    on_park: OnPark = None,
-    breaker_failures: BreakerFailures = None,
-    breaker_reset: BreakerReset = None,
-    header: HeaderOption = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Send no configured header any more.")] = False,
     json: Json = False,
+    **given: Any,
 ) -> None:
     """Change the given options, nothing else; effective within 2 s, also for what is being retried."""
     from storage import destinations
 
-    if header and no_headers:
+    if given["header"] and no_headers:
         raise wrong("--header and --no-headers exclude each other")
-    options = _options(locals(), [] if no_headers else header)
+    options = _options(given | {"url": url} | ({"header": []} if no_headers else {}))
     if not options:
         raise wrong("no option to change is given")
     with session() as now:
@@ -318,18 +297,15 @@ def document(destination: "Destination") -> dict[str, Any]:
     return told
 
 
-def _options(given: dict[str, Any], headers: Sequence[str] | None) -> "Options":
-    """Of a command's arguments those that were given and are options of a destination."""
-    from storage.destinations import Options
-
-    plain = [field for field in Options.__annotations__ if field not in ("rate", "headers", "park_on")]
-    options: dict[str, Any] = {field: given[field] for field in plain if given.get(field) is not None}
-    if given["park_on"] is not None:
-        options["park_on"] = _statuses(given["park_on"])
-    if given.get("rate") is not None:
-        options["rate"] = optional_rate(given["rate"])
-    if headers is not None:
-        options["headers"] = list(headers)
+def _options(given: Mapping[str, Any]) -> "Options":
+    """Of a command's options those that were given."""
+    options = {name: value for name, value in given.items() if value is not None}
+    if "park_on" in options:
+        options["park_on"] = _statuses(options["park_on"])
+    if "rate" in options:
+        options["rate"] = optional_rate(options["rate"])
+    if "header" in options:
+        options["headers"] = list(options.pop("header"))
     return options  # type: ignore[return-value]
 
 

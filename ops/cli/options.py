@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 def taking(options: Mapping[str, Any]) -> Callable[[Command], Command]:
     """The command takes these options, by the names of its parameters, and gets them all as its keyword arguments.
 
-    They stand after its first argument; None is one that was not given.
+    They stand before its last own one; None is one that was not given.
     """
 
     def widen(command: Command) -> Command:
@@ -30,7 +30,7 @@ def taking(options: Mapping[str, Any]) -> Callable[[Command], Command]:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
             for name, option in options.items()
         ]
-        parameters = [own[0], *more, *(parameter.replace(kind=more[0].kind) for parameter in own[1:])]
+        parameters = [*own[:-1], *more, own[-1].replace(kind=inspect.Parameter.KEYWORD_ONLY)]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command

@@ -53,37 +53,8 @@ Secret = Annotated[
         "With basic it is user:password, with bearer the token.",
     ),
 ]
-MaxBacklog = Annotated[
-    int | None,
-    typer.Option("--max-backlog", metavar="N", help="Events that may wait before POSTs get 429 (default 100000)."),
-]
-OnBacklogFull = Annotated[
-    str | None,
-    typer.Option(
-        "--on-backlog-full",
-        metavar="reject|accept",
-        help="accept stores events beyond the limit, for senders that soon give up (default: by the scheme).",
-    ),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option("--rate", parser=rate_or_none, metavar="N/s", help="Events per second; none: unlimited (default)."),
-]
-MaxBody = Annotated[
-    int | None, typer.Option("--max-body", metavar="BYTES", help="1 to 104857600 (default 1048576, which is 1 MiB).")
-]
 SOURCE = "header:NAME, json:/a/json/pointer or none"
-Dedupe = Annotated[
-    str | None, typer.Option("--dedupe", metavar="SOURCE", help=f"What makes two POSTs the same event: {SOURCE}.")
-]
-Type = Annotated[str | None, typer.Option("--type", metavar="SOURCE", help=f"Where an event's type is: {SOURCE}.")]
-OrderKey = Annotated[
-    str | None, typer.Option("--order-key", metavar="SOURCE", help=f"Where an event's order key is: {SOURCE}.")
-]
-
-
 OPTIONS: dict[str, Any] = {
-    "verify": Verify,
     "verify_header": _verify("header", "NAME", "The header with the signature (hmac) or the key (api-key: x-api-key)."),
     "verify_algorithm": _verify("algorithm", "sha1|sha256|sha512", "Of hmac (default sha256)."),
     "verify_encoding": _verify("encoding", "hex|base64", "Of the signature (default hex)."),
@@ -98,26 +69,50 @@ OPTIONS: dict[str, Any] = {
     ),
     "verify_id": _verify("id", "NAME", "The header of {id} (default webhook-id)."),
     "verify_url": _verify("url", "URL", "The URL that the provider was given, where that is signed too."),
-    "max_backlog": MaxBacklog,
-    "on_backlog_full": OnBacklogFull,
-    "rate": Rate,
-    "max_body": MaxBody,
-    "dedupe": Dedupe,
-    "type_": Type,
-    "order_key": OrderKey,
+    "max_backlog": Annotated[
+        int | None,
+        typer.Option("--max-backlog", metavar="N", help="Events that may wait before POSTs get 429 (default 100000)."),
+    ],
+    "on_backlog_full": Annotated[
+        str | None,
+        typer.Option(
+            "--on-backlog-full",
+            metavar="reject|accept",
+            help="accept stores events beyond the limit, for senders that soon give up (default: by the scheme).",
+        ),
+    ],
+    "rate": Annotated[
+        float | None,
+        typer.Option(
+            "--rate", parser=rate_or_none, metavar="N/s", help="Events per second; none: unlimited (default)."
+        ),
+    ],
+    "max_body": Annotated[
+        int | None,
+        typer.Option("--max-body", metavar="BYTES", help="1 to 104857600 (default 1048576, which is 1 MiB)."),
+    ],
+    "dedupe": Annotated[
+        str | None, typer.Option("--dedupe", metavar="SOURCE", help=f"What makes two POSTs the same event: {SOURCE}.")
+    ],
+    "type_": Annotated[
+        str | None, typer.Option("--type", metavar="SOURCE", help=f"Where an event's type is: {SOURCE}.")
+    ],
+    "order_key": Annotated[
+        str | None, typer.Option("--order-key", metavar="SOURCE", help=f"Where an event's order key is: {SOURCE}.")
+    ],
 }
 
 
 @app.command("add")
 @taking(OPTIONS)
-def add(name: Name, secret: Secret = None, json: Json = False, **given: Any) -> None:
+def add(name: Name, verify: Verify = None, secret: Secret = None, json: Json = False, **given: Any) -> None:
     """Add a partner: it may POST to /in/NAME from now on."""
     from storage import partners
 
-    options = _options(given)
+    options = _options(given | {"verify": verify})
     secrets = _secrets(secret)
     with session() as now:
-        if given["verify"] is None and not now.settings.ingest_bind.is_loopback:
+        if verify is None and not now.settings.ingest_bind.is_loopback:
             raise wrong(
                 f"ingest listens on {now.settings.ingest_bind}, beyond this machine: say --verify none if anybody "
                 "who can reach it may post, else a scheme",
@@ -159,11 +154,11 @@ def show(name: Name, json: Json = False) -> None:
 
 @app.command("edit", short_help="Change the given options, nothing else.")
 @taking(OPTIONS)
-def edit(name: Name, secret: Secret = None, json: Json = False, **given: Any) -> None:
+def edit(name: Name, verify: Verify = None, secret: Secret = None, json: Json = False, **given: Any) -> None:
     """Change the given options, nothing else; effective within 2 s. --secret goes with another --verify only."""
     from storage import partners
 
-    options = _options(given)
+    options = _options(given | {"verify": verify})
     if not options and not secret:
         raise wrong("no option to change is given")
     secrets = _secrets(secret)
