@@ -25,11 +25,12 @@ from ingest.health import Health, health_app
 from ingest.limits import SIDE, Limits
 from ingest.metrics import NOBODY, IngestMetrics
 from ingest.public_keys import check_ecdsa, check_ed25519
-from ingest.serving import BACKLOG, serve
+from ingest.serving import BACKLOG, keep_serving, serve
 from storage.configuration import Configuration, Snapshot
 from storage.errors import StorageUnavailable
 from storage.hints import Announcer, Keys
 from storage.log import Log
+from storage.loops import Loops
 from storage.outage import Outage
 from storage.recording import Recorder
 from storage.secrets import Vault
@@ -68,6 +69,7 @@ class Ingest:
     def __init__(self, config: IngestConfig, stop: asyncio.Event) -> None:
         self._config, self._stop = config, stop
         self._logger = structlog.get_logger("ingest")
+        self.loops = Loops(self._logger)
         self.metrics = IngestMetrics(config.registry)
         self._outage = Outage(
             lambda text: self._logger.warning("ingest.trouble", problem=text),
@@ -95,8 +97,12 @@ class Ingest:
             "database away": not self.log.available,
         }
         amiss = tuple(reason for reason, holds in reasons.items() if holds)
-        redis_away = self._announcer is not None and not self._announcer.available
-        return Health(not amiss, (*amiss, "redis away") if redis_away else amiss)
+        beside = {
+            "redis away": self._announcer is not None and not self._announcer.available,
+            "configuration out of date": self.configuration.failing,
+            **{f"{name} failing": True for name in sorted(self.loops.failing)},
+        }
+        return Health(not amiss, (*amiss, *(reason for reason, holds in beside.items() if holds)))
 
     async def load(self, address: object) -> None:
         """The configuration is loaded, however long the database takes. Raises: CannotOpen for wrong master keys."""
@@ -164,16 +170,16 @@ async def run(config: IngestConfig, stop: asyncio.Event | None = None) -> None:
     ingest = Ingest(config, stop)
     loading = asyncio.create_task(ingest.load(door.getsockname()), name="load")
     loading.add_done_callback(lambda task: stop.set() if not task.cancelled() and task.exception() else None)
-    watching = asyncio.create_task(ingest.watch(), name="watch")
+    watching = asyncio.create_task(ingest.loops.keep("watch", ingest.watch), name="watch")
     recorder = Recorder(config.database_url, "ingest", f"{socket.gethostname()}:{os.getpid()}", ingest.metrics.tally)
-    recording = asyncio.create_task(recorder.run(), name="history")
+    recording = asyncio.create_task(ingest.loops.keep("history", recorder.run), name="history")
     side_app = health_app(ingest.health, config.registry)
     refused = functools.partial(ingest.metrics.refuse, NOBODY)
     limits = _within_files(replace(config.limits, drain_seconds=max(1.0, config.limits.drain_seconds - FLUSH_SECONDS)))
-    beside = asyncio.create_task(serve(side_app, sides, SIDE, done), name="beside")
+    beside = asyncio.create_task(keep_serving(side_app, sides, SIDE, done, ingest.loops), name="beside")
     try:
         with _signals(stop):
-            await serve(ingest.edge, [door], limits, stop, refused)
+            await serve(ingest.edge, [door], limits, stop, refused, ingest.loops)
     finally:
         done.set()
         watching.cancel()

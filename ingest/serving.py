@@ -10,11 +10,13 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from ingest.limits import Limits
 from ingest.protocol import EdgeProtocol
+from storage.loops import Loops
 
 BACKLOG = 2048  # connections the kernel keeps for us; more than somaxconn allows is cut to it
 SWEEP_SECONDS = 1.0
@@ -27,6 +29,7 @@ async def serve(
     limits: Limits,
     stop: asyncio.Event,
     on_refused: Callable[[str], None] = lambda reason: None,
+    loops: Loops | None = None,
 ) -> None:
     """The application is served on the sockets until `stop`; what has begun then gets the drain to end in.
 
@@ -36,14 +39,32 @@ async def serve(
     server = _Server(_configured(app, limits, on_refused), max(0.0, limits.drain_seconds - LAST_WORD_SECONDS))
     serving = asyncio.create_task(server.serve(list(sockets)))
     stopping = asyncio.create_task(stop.wait())
-    sweeping = asyncio.create_task(server.sweep(), name="sweep")
+    loops = loops or Loops(structlog.get_logger("serving"))
+    sweeping = asyncio.create_task(loops.keep("sweep", server.sweep), name="sweep")
     try:
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         await serving
+        if not stop.is_set():
+            raise RuntimeError("the server ended, and nobody had told it to")
     finally:
         for task in (serving, stopping, sweeping):
             task.cancel()
+
+
+async def keep_serving(
+    app: ASGIApp, sockets: Sequence[socket.socket], limits: Limits, stop: asyncio.Event, loops: Loops
+) -> None:
+    """As `serve`, beside something that goes on without it: a server that dies is followed by another."""
+
+    async def one() -> None:
+        with contextlib.ExitStack() as stack:
+            await serve(app, [stack.enter_context(door.dup()) for door in sockets], limits, stop, loops=loops)
+
+    with contextlib.ExitStack() as stack:
+        for door in sockets:
+            stack.enter_context(door)
+        await loops.keep("door for health", one, stop.is_set)
 
 
 class _Server(uvicorn.Server):

@@ -110,7 +110,8 @@ def _record_ending(child: Child, say: Callable[[str], None]) -> None:
     steady = time.monotonic() - child.started_at >= _STEADY_SECONDS
     child.endings = 1 if steady else child.endings + 1
     code = child.process.returncode if child.process else 0
-    child.ended()
+    with contextlib.suppress(OSError):  # a folder that cannot be written to must not end everything
+        child.ended()
     if child.endings <= GIVE_UP_AFTER or child.endings.bit_count() == 1:  # then at 8, 16, 32, …
         often = f" for the {child.endings}th time in a row" if child.endings > GIVE_UP_AFTER else ""
         say(f"{child.name} {describe_exit(code)}{often}; starting it again")

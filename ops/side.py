@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import structlog
 from starlette.types import ASGIApp
 
 import ingest.serving
 from ingest.limits import Limits
 from ops.processes import CannotStart
+from storage.loops import Loops
 
 LIMITS = Limits(connections=512, head_seconds=5.0)
 
@@ -27,6 +29,12 @@ async def serve(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyncio.Ev
     await ingest.serving.serve(app, sockets, replace(LIMITS, drain_seconds=drain_seconds), stop)
 
 
+async def serve_beside(app: ASGIApp, sockets: Sequence[socket.socket], stop: asyncio.Event) -> None:
+    """The same beside a role's own work, which goes on without it: a server that dies is followed by another."""
+    loops = Loops(structlog.get_logger("ops"))
+    await ingest.serving.keep_serving(app, sockets, replace(LIMITS, drain_seconds=1), stop, loops)
+
+
 @contextlib.contextmanager
 def in_thread(app: ASGIApp, sockets: Sequence[socket.socket]) -> Iterator[None]:
     """The application is served beside a main thread that has no event loop."""
@@ -34,7 +42,7 @@ def in_thread(app: ASGIApp, sockets: Sequence[socket.socket]) -> Iterator[None]:
 
     def work() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(serve(app, sockets, stop))
+            runner.run(serve_beside(app, sockets, stop))
 
     thread = threading.Thread(target=work, name="side", daemon=True)
     thread.start()

@@ -89,7 +89,7 @@ def run_worker(settings: Settings) -> None:
 
     from domain.verification import find_scheme
     from ingest.health import Health, health_app
-    from ops.side import serve
+    from ops.side import serve_beside
     from storage import destinations
     from storage.transactions import Store
     from workers.main import Worker, WorkerConfig
@@ -115,11 +115,11 @@ def run_worker(settings: Settings) -> None:
         lambda destination_id, why: _ignore(destinations.suspend(store, destination_id, why)),
     )
     side = _side(settings, "HOOKYARD_WORKER_BIND", settings.worker_bind)
-    app = health_app(lambda: Health(not worker.amiss, tuple(worker.amiss)), registry)
+    app = health_app(lambda: Health(not worker.amiss, (*worker.amiss, *worker.degraded)), registry)
 
     async def run(stop: asyncio.Event) -> None:
         done = asyncio.Event()
-        beside = asyncio.create_task(serve(app, [side], done))
+        beside = asyncio.create_task(serve_beside(app, [side], done))
         try:
             await worker.run(stop)
         finally:

@@ -82,6 +82,7 @@ class Configuration:
         self._task: asyncio.Task[None] | None = None
         self._clock = (_seconds(), datetime.fromtimestamp(0, UTC))  # this machine's, and the database's then
         self.snapshot = EMPTY
+        self.failing = False  # the last poll failed: `snapshot` may be out of date
 
     async def start(self) -> None:
         """The first snapshot is loaded, and kept current from now on. Raises: StorageUnavailable, CannotOpen."""
@@ -131,8 +132,10 @@ class Configuration:
             await asyncio.sleep(POLL_SECONDS)
             try:
                 await self.refresh()
+                self.failing = False
                 self._outage.passed("configuration")
             except Exception as problem:  # noqa: BLE001 - the poll must outlive whatever it meets
+                self.failing = True
                 self._outage.met("configuration", problem)
 
     def _partner(self, row: Sequence[Any]) -> tuple[Partner, bool]:

@@ -162,6 +162,7 @@ class Jobs:
                 self._enqueue_due(queue, queue.connection.time()[0])
                 self._do_next(queue, worker)
                 self._settle("redis away")
+                self._settle("failing")
                 if time.monotonic() - seen_at > WORKER_TTL_SECONDS:
                     seen_at = time.monotonic()
                     worker.heartbeat()
@@ -207,8 +208,10 @@ class Jobs:
         except (RedisError, OSError) as problem:
             self._notice("redis away", str(problem))
             self._stop.wait(PAUSE_SECONDS)
-        except Exception:  # noqa: BLE001 - rq's defects must not end what others rely on
-            self._log.exception("jobs.defect")
+        except Exception as problem:  # noqa: BLE001 - rq's defects must not end what others rely on
+            if "failing" not in self._trouble:
+                self._log.exception("jobs.defect")
+            self._trouble["failing"] = str(problem)
             self._stop.wait(PAUSE_SECONDS)
 
     # --- trouble --------------------------------------------------------------------------------------

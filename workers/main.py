@@ -14,6 +14,7 @@ from delivery.client import Client
 from storage.configuration import Configuration
 from storage.errors import LeaseLost, StorageUnavailable
 from storage.hints import Keys, Listener
+from storage.loops import Loops
 from storage.outage import Outage
 from storage.recording import Recorder
 from storage.secrets import Vault
@@ -55,6 +56,7 @@ class Worker:
         self.metrics = Metrics(registry)
         self._withheld, self._suspend = withheld, suspend
         self._tenure: Tenure | None = None
+        self._loops = Loops(self._log)
         self._outage = Outage(
             lambda text: self._log.warning("worker.trouble", problem=text),
             lambda seconds: self._log.info("worker.trouble_over", seconds=round(seconds, 1)),
@@ -75,20 +77,27 @@ class Worker:
         reasons = {"database away": not tenure.is_connected, "owns no shard": not tenure.is_in_force}
         return [reason for reason, holds in reasons.items() if holds]
 
+    @property
+    def degraded(self) -> list[str]:
+        """What is amiss although it delivers."""
+        stale = ["configuration out of date"] if self._configuration.failing else []
+        return stale + [f"{name} failing" for name in sorted(self._loops.failing)]
+
     async def run(self, stop: asyncio.Event) -> None:
         """Delivers until `stop`, then drains."""
         listener: Listener | None = None
         client: Client | None = None
-        showing = asyncio.create_task(self._show())
+        showing = asyncio.create_task(self._loops.keep("gauges", self._show))
         recorder = Recorder(self._config.database_url, "worker", self._config.name, self.metrics.tally)
-        recording = asyncio.create_task(recorder.run(), name="history")
+        recording = asyncio.create_task(self._loops.keep("history", recorder.run), name="history")
         try:
             if not await self._configured(stop):
                 return
             listener = Listener(self._config.redis_url, Keys(self._configuration.snapshot.incarnation))
             client = Client(self._config.allow_networks)
             while not stop.is_set():
-                await self._serve(stop, listener, client)
+                if not await self._loops.run("tenure", lambda: self._serve(stop, listener, client)):
+                    await asyncio.sleep(AGAIN_SECONDS)  # a defect ends a tenure, not the process
         finally:
             showing.cancel()
             recording.cancel()
@@ -125,9 +134,6 @@ class Worker:
             self._log.warning("owner.lease_lost", problem=str(problem))
         except StorageUnavailable as problem:
             self._outage.met("lease", problem)  # until the next tenure has one
-        except Exception:  # noqa: BLE001 - a defect ends a tenure, not the process
-            self._log.exception("worker.defect")
-            await asyncio.sleep(AGAIN_SECONDS)
 
     async def _configured(self, stop: asyncio.Event) -> bool:
         """The configuration is loaded, however long the database takes; False: stopped before."""

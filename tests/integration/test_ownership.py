@@ -7,15 +7,47 @@ from typing import Any
 
 import pytest
 
-from storage import lanes
+from storage import lanes, loops
 from storage.configuration import Configuration
 from storage.errors import StorageUnavailable
 from tests.owner import Elsewhere
 from tests.pipeline import Pipeline
 from tests.sink import Request, overlaps
 from tests.watching import kill, owned, ready, tenure_of, until
+from workers.tenure import Tenure
 
 SHARES = "SELECT count(*) FROM shards WHERE owner IS NOT NULL GROUP BY owner ORDER BY 1"
+
+
+@pytest.mark.parametrize("loop", ["hints", "dispatch", "rates"])
+async def test_a_tenure_one_of_whose_loops_dies_is_followed_by_another(pipeline: Pipeline, loop: str) -> None:
+    shop = pipeline.lane()
+    running = pipeline.start_worker(lease=timedelta(seconds=1))
+    await ready(running)
+    dead = tenure_of(running)
+
+    (task,) = [task for task in asyncio.all_tasks() if task.get_name() == loop]
+    task.cancel()  # as a library does that loses count of whom it cancelled
+    await until(lambda: running.worker.degraded == ["tenure failing"])
+    await pipeline.post(shop, 3)
+    await pipeline.settled()
+
+    assert pipeline.sink.sequences() == [1, 2, 3]
+    assert tenure_of(running) is not dead
+    assert running.worker.amiss == []
+
+
+async def test_a_workers_gauges_are_shown_again_when_that_died(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "AGAIN_SECONDS", 0.05)
+    running = pipeline.start_worker()
+    with monkeypatch.context() as broken:
+        broken.setattr(Tenure, "show", None)
+        await until(lambda: running.worker.degraded == ["gauges failing"])
+
+    running.worker.metrics.pool_size.set(0)
+    await until(lambda: running.registry.get_sample_value("hookyard_pool_size") == 50)
 
 
 async def shares(pipeline: Pipeline, *expected: int, seconds: float = 10) -> None:

@@ -19,9 +19,11 @@ import pytest
 
 from domain.events import place_of, unpack_headers
 from domain.verification import Draft, find_scheme
+from ingest import serving
 from ingest.limits import Limits
-from ingest.server import CannotBind, IngestConfig, run
-from storage import partners
+from ingest.protocol import EdgeProtocol
+from ingest.server import CannotBind, Ingest, IngestConfig, run
+from storage import loops, partners
 from storage.schema import migrate
 from storage.secrets import CannotOpen, Vault
 from storage.transactions import Store
@@ -272,6 +274,46 @@ async def test_wrong_master_keys_stop_the_process(database_url: str, redis_url: 
     with pytest.raises(CannotOpen):
         async with ingest(database_url, redis_url, key=b"w" * 32, ready=False) as edge:
             await asyncio.wait_for(asyncio.shield(edge.task), 10)
+
+
+@pytest.mark.parametrize(
+    ("loop", "where", "name"),
+    [
+        ("watch", Ingest, "_show"),
+        ("sweep", EdgeProtocol, "enforce"),
+        ("door for health", serving, "serve"),
+    ],
+)
+async def test_what_goes_on_beside_the_edge_begins_again_when_it_dies(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, loop: str, where: Any, name: str
+) -> None:
+    monkeypatch.setattr(loops, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(loops, "STEADY_SECONDS", 1.5)
+    monkeypatch.setattr(serving, "SWEEP_SECONDS", 0.1)
+    real, is_broken, calls = getattr(where, name), True, 0
+
+    def breaks(*given: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if is_broken:
+            raise ValueError("a defect")
+        return real(*given, **named)
+
+    monkeypatch.setattr(where, name, breaks)
+    add_partner(database_url, "acme")
+    async with ingest(database_url, redis_url) as edge:
+        _, idle = await asyncio.open_connection("127.0.0.1", edge.port)
+        await until(lambda: says(edge, "degraded", f"{loop} failing"))
+        assert (await edge.post()).status == 202
+
+        is_broken, broken_calls = False, calls
+        await until(lambda: says(edge, "ready"))
+        assert calls > broken_calls
+        idle.close()
+
+
+async def says(edge: Running, status: str, *amiss: str) -> bool:
+    return await edge.health() == (200, {"status": status, "amiss": list(amiss)})
 
 
 async def test_an_address_that_is_taken_is_named(database_url: str, redis_url: str) -> None:
