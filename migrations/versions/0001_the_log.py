@@ -275,7 +275,7 @@ CREATE INDEX laggards_key ON laggards (partner_id, destination_id, lane_key, seq
 
 -- What holds for a destination in the whole system, however many workers: slots, rate, breaker.
 CREATE TABLE gates (
-    destination_id int PRIMARY KEY,                      -- of destinations; a foreign key would be checked at every attempt
+    destination_id int PRIMARY KEY,                      -- no foreign key: it would be checked at every attempt
     in_flight int NOT NULL DEFAULT 0 CHECK (in_flight >= 0),
     tokens double precision,
     refilled_at timestamptz,

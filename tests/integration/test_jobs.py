@@ -26,7 +26,7 @@ from tests.servers import Servers
 from workers.jobs import rq_on
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 20
+SECONDS = 40
 
 
 @dataclass(slots=True)
