@@ -5,7 +5,10 @@ ended it, `is_closed` says afterwards whether the connection may carry another.
 """
 
 import asyncio
+import contextlib
 import fcntl
+import os
+import socket
 import struct
 import sys
 import termios
@@ -76,9 +79,11 @@ class Connection(asyncio.Protocol):
                 self.abort()
 
     def abort(self) -> None:
-        """The connection is closed at once; what was under way ends."""
+        """The connection is closed at once; what was under way ends. What has not arrived never will."""
         self.is_closed = True
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
+            if _unacknowledged_bytes(self._transport):
+                _discard_unsent(self._transport)
             self._transport.abort()
 
     # --- called by the loop ------------------------------------------------------------------------------------------
@@ -165,3 +170,13 @@ def _unacknowledged_bytes(transport: asyncio.Transport) -> int:
     except (OSError, AttributeError):
         return 0
     return int(struct.unpack("i", answer)[0])
+
+
+def _discard_unsent(transport: asyncio.Transport) -> None:
+    """Closing will forget what the peer's kernel does not have. Else ours would go on sending it after we gave it up:
+    when a network is back after minutes the destination would get a request that was written off long ago, out of turn.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        descriptor = os.dup(transport.get_extra_info("socket").fileno())
+        with socket.socket(fileno=descriptor) as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gzip
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -320,6 +321,25 @@ async def test_silence_in_any_form_ends_at_the_timeout(client: Client, behaviour
     assert exchange.error == "no answer within 0.3 s"
     assert 0.29 < took < 0.6
     assert 290 <= exchange.duration_ms < 600
+
+
+async def test_what_had_not_arrived_at_the_timeout_never_does(client: Client) -> None:
+    """Or a network that comes back would bring a request that was given up long ago."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        sending = asyncio.create_task(client.send(a_request(url, timeout=0.3, body=bytes(32 << 20))))
+        line, _ = await loop.sock_accept(server)
+        with line:
+            assert (await sending).outcome is Outcome.TIMEOUT
+            with pytest.raises(ConnectionResetError):
+                await _read_to_the_end(line)
+
+
+async def _read_to_the_end(line: socket.socket) -> None:
+    while await asyncio.get_running_loop().sock_recv(line, 1 << 20):
+        pass
 
 
 async def test_a_flood_of_interim_answers_is_cut_short(client: Client) -> None:
