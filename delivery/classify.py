@@ -17,8 +17,8 @@ A blocked name is retried like any failure: it may lead elsewhere tomorrow.
 """
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from delivery.exchange import Exchange, Outcome
 
@@ -50,8 +50,7 @@ class Evidence(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What follows from an exchange; `asked` are the `Retry-After` values that count."""
 
     meaning: Meaning

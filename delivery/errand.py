@@ -1,7 +1,7 @@
 """One attempt as a value, and how it is made: the same in a worker and in a process of its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from delivery.client import Client
 from delivery.exchange import Exchange
@@ -10,8 +10,7 @@ from domain.destinations import Destination
 from domain.version import VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(NamedTuple):
     """Everything that an attempt is made of."""
 
     subject: Subject
@@ -22,8 +21,7 @@ class Errand:
     start_by: float  # boot_seconds: later than this nothing may be written
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """What came of an errand; `dropped` are names of headers that could not go with it."""
 
     exchange: Exchange

@@ -1,8 +1,8 @@
 """What goes into an exchange with a destination and what comes out of it: values, whatever the destination does."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from domain.headers import Header
 
@@ -38,8 +38,7 @@ class Outcome(StrEnum):
     """No request can be made of it at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """One request, complete but for its framing (`host` and `content-length`)."""
 
     url: str
@@ -49,8 +48,7 @@ class Outgoing:
     may_start: Callable[[], bool] | None = None  # asked right before the first byte is written
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """What came of one request."""
 
     outcome: Outcome

@@ -1,7 +1,7 @@
 """One attempt as a request: the partner's headers, the destination's, ours, and the signature over the body's bytes."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from delivery.exchange import Outgoing
 from domain.destinations import Destination
@@ -9,8 +9,7 @@ from domain.headers import Header, as_read, header_value, pass_on
 from domain.signatures import sign
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """What an attempt is about: one event, as it was received."""
 
     event_id: str
@@ -22,8 +21,7 @@ class Subject:
     withheld: Collection[bytes] = ()  # names, in lower case, that proved the partner's identity as a bare secret
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(NamedTuple):
     """The request, and what of the partner's headers could not go with it."""
 
     outgoing: Outgoing

@@ -19,9 +19,10 @@ the state and the attempt's token, and records the attempt. Bulk operations of p
 in SQL, and the schema repeats as CHECKs what it can. No clock here: a wait is a span from the moment it is saved.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 
@@ -65,8 +66,7 @@ class IllegalTransition(Exception):
     """The fact cannot be of a delivery in this state: a stale owner, or a defect. Nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """What decides a delivery's future. Its place in the log and its body are the shell's to keep."""
 
     state: State = State.QUEUED
@@ -202,7 +202,7 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
     """The delivery after the fact. Raises: IllegalTransition."""
     match delivery.state, fact:
         case State.QUEUED, Begun(token):
-            return replace(delivery, state=State.DELIVERING, attempts=delivery.attempts + 1, token=token, retry_in=None)
+            return delivery._replace(state=State.DELIVERING, attempts=delivery.attempts + 1, token=token, retry_in=None)
         case State.QUEUED, Suspended():
             return _parked(delivery, ParkReason.DESTINATION_SUSPENDED, policy)
         case State.QUEUED, Removed():
@@ -210,9 +210,9 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
         case State.QUEUED, LaneFull():
             return _parked(delivery, ParkReason.LANE_FULL, policy)
         case State.QUEUED | State.DELIVERING, Unsendable():
-            return _parked(replace(delivery, crashes=0), ParkReason.UNDELIVERABLE, policy)
+            return _parked(delivery._replace(crashes=0), ParkReason.UNDELIVERABLE, policy)
         case State.DELIVERING, Acknowledged():
-            return replace(delivery, state=State.DELIVERED, crashes=0)
+            return delivery._replace(state=State.DELIVERED, crashes=0)
         case State.DELIVERING, Failed(retry_in):
             return _failed(_counted(delivery), retry_in, policy)
         case State.DELIVERING, Rejected():
@@ -222,14 +222,13 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
         case State.DELIVERING, Crashed() if delivery.is_suspect:
             return _parked(delivery, ParkReason.WORKER_CRASHED, policy)  # still suspect, when it is replayed
         case State.DELIVERING, Withdrawn():
-            return _requeued(replace(delivery, attempts=delivery.attempts - 1), policy)
+            return _requeued(delivery._replace(attempts=delivery.attempts - 1), policy)
         case State.DELIVERING, Interrupted():
             return _requeued(delivery, policy)
         case State.DELIVERING, Lost():
-            return _requeued(replace(delivery, crashes=delivery.crashes + 1), policy)
+            return _requeued(delivery._replace(crashes=delivery.crashes + 1), policy)
         case State.PARKED | State.DISCARDED | State.DELIVERED, Replayed(replay_id):
-            return replace(
-                delivery,
+            return delivery._replace(
                 state=State.QUEUED,
                 failures=0,
                 retry_in=None,
@@ -238,13 +237,13 @@ def transition(delivery: Delivery, fact: Fact, policy: Policy) -> Delivery:
                 replay_id=replay_id,
             )
         case State.PARKED, Discarded():
-            return replace(delivery, state=State.DISCARDED, park_reason=None, holding=False)
+            return delivery._replace(state=State.DISCARDED, park_reason=None, holding=False)
     raise IllegalTransition(f"{type(fact).__name__} cannot be of a delivery that is {delivery.state}")
 
 
 def _counted(delivery: Delivery) -> Delivery:
     """One failure more; whatever it is, it does not kill its worker."""
-    return replace(delivery, failures=delivery.failures + 1, crashes=0)
+    return delivery._replace(failures=delivery.failures + 1, crashes=0)
 
 
 def _failed(delivery: Delivery, retry_in: timedelta, policy: Policy) -> Delivery:
@@ -253,14 +252,14 @@ def _failed(delivery: Delivery, retry_in: timedelta, policy: Policy) -> Delivery
         return _parked(delivery, policy.closing, policy)
     if delivery.failures >= policy.max_attempts:
         return _parked(delivery, ParkReason.ATTEMPTS_EXHAUSTED, policy)
-    return replace(delivery, state=State.QUEUED, retry_in=retry_in)
+    return delivery._replace(state=State.QUEUED, retry_in=retry_in)
 
 
 def _requeued(delivery: Delivery, policy: Policy) -> Delivery:
     """Queued again at once, the budget untouched; parked where its destination has closed meanwhile."""
     if policy.closing is not None:
         return _parked(delivery, policy.closing, policy)
-    return replace(delivery, state=State.QUEUED, retry_in=None)
+    return delivery._replace(state=State.QUEUED, retry_in=None)
 
 
 def _parked(delivery: Delivery, reason: ParkReason, policy: Policy) -> Delivery:
@@ -270,7 +269,7 @@ def _parked(delivery: Delivery, reason: ParkReason, policy: Policy) -> Delivery:
         ParkReason.DESTINATION_REMOVED,
         ParkReason.LANE_FULL,
     )
-    return replace(delivery, state=State.PARKED, park_reason=reason, holding=holding, retry_in=None)
+    return delivery._replace(state=State.PARKED, park_reason=reason, holding=holding, retry_in=None)
 
 
 EVENT_STATES = ("received", "queued", "delivering", "parked", "discarded", "delivered")

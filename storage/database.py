@@ -62,7 +62,7 @@ class Connection:
         """
 
         async def run(connection: psycopg.AsyncConnection[TupleRow]) -> list[TupleRow]:
-            cursor = await connection.execute(query, parameters, prepare=True)
+            cursor = await connection.execute(query, parameters, prepare=True, binary=True)
             return await cursor.fetchall() if cursor.description else []
 
         return await self._use(run)

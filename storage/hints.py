@@ -17,6 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 STREAM_LENGTH = 64  # an owner needs only the newest; a longer tail is for people who look
 BELL_LENGTH = 256
 WRITE_SECONDS = 1.0
+PACE_SECONDS = 0.003  # between two calls while commits come one after the other; a lone one is told at once
 BLOCK_MS = 1000
 ANSWER_SECONDS = 3.0
 
@@ -114,6 +115,8 @@ class Announcer:
                 try:
                     await self._ring_bells(heads)
                     self.available = True
+                    if self._waiting:  # what several commits have to tell goes out together
+                        await asyncio.sleep(PACE_SECONDS)
                 except Exception:  # noqa: BLE001 - whatever Redis makes of it, a hint lost is a hint less
                     self.available = False
                     self.dropped += len(heads)

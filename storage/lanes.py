@@ -4,9 +4,8 @@ batch.
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from domain.lifecycle import Delivery, ParkReason, State
@@ -58,8 +57,7 @@ LaneKey = tuple[int, int]  # (partner id, destination id)
 Refusal = Literal["stale", "held", "breaker", "order", "full", "rate"]
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(NamedTuple):
     """An event's content, at hand for its attempts."""
 
     type: str | None
@@ -67,8 +65,7 @@ class Copy:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatched:
+class Dispatched(NamedTuple):
     """An event handed to lanes: for each destination the sequence before it in that lane, and how it is ordered
     there.
     """
@@ -80,8 +77,7 @@ class Dispatched:
     lanes: tuple[tuple[int, int, int | None], ...]  # (destination id, previous sequence, lane key)
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(NamedTuple):
     """An open (or lane-holding) delivery as the table has it."""
 
     sequence: int
@@ -92,16 +88,14 @@ class Open:
     budget_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaneRead:
+class LaneRead(NamedTuple):
     """A lane's open deliveries from a position on, and the last sequence dispatched to it at that moment."""
 
     tail: int
     open: list[Open]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """Asks to begin an attempt."""
 
     partner_id: int
@@ -112,8 +106,7 @@ class Claim:
     budget_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """An attempt's end: the delivery's next state, and the attempt's record."""
 
     partner_id: int
@@ -132,16 +125,14 @@ class Outcome:
     answer: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """An outcome's fate: saved, or lost because somebody else moved the delivery. `lag_ms` of a first delivery."""
 
     saved: bool
     lag_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(NamedTuple):
     """A claim's fate: the attempt's number, or why not."""
 
     number: int

@@ -4,10 +4,9 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from storage.database import Connection
 from storage.errors import StorageUnavailable
@@ -30,8 +29,7 @@ ACCEPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """One verified POST, ready to be stored. `digest` is None where nothing makes it the same as another."""
 
     partner_id: int
@@ -44,8 +42,7 @@ class Arrival:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What came of an arrival. `sequence` and `received_at` are the event's (the first one's for a repeat)."""
 
     status: Status

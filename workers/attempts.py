@@ -5,12 +5,13 @@ The lane's next claim is submitted in the same turn of the loop as the outcome b
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -169,7 +170,7 @@ class Attempts:
             self._refused(flight, begun)
             return
         begun_delivery = transition(flight.entry.delivery, lifecycle.Begun(flight.token), self._policy(flight))
-        begun_delivery = replace(begun_delivery, attempts=begun.number)
+        begun_delivery = begun_delivery._replace(attempts=begun.number)
         exchange, note = await self._exchange(flight, begun.number, copy)
         await self._land(flight, begun_delivery, exchange, note)
 
@@ -223,7 +224,7 @@ class Attempts:
 
     async def _run(self, errand: Errand, alone: Alone | None) -> Done:
         if alone is not None:
-            return await alone.run(replace(errand, start_by=min(errand.start_by, self._lease_ends())))
+            return await alone.run(errand._replace(start_by=min(errand.start_by, self._lease_ends())))
         return await run(errand, self._client, lambda: boot_seconds() < min(errand.start_by, self._lease_ends()))
 
     async def _land(self, flight: Flight, begun: Delivery, exchange: Exchange, note: str | None) -> None:
@@ -280,14 +281,17 @@ class Attempts:
         try:
             saved = cast(Saved, await fate)
         except BadData:  # only its texts can be to blame (P17): the outcome itself must not be lost
-            plain = replace(outcome, error="unprintable", note=None, answer=None)
+            plain = outcome._replace(error="unprintable", note=None, answer=None)
             saved = cast(Saved, await self._journal.submit(Item(plain)))
         if not saved.saved:
             self._feed.reread(flight.lane)
             return
         self._metrics.attempted(self._partner(outcome), flight.destination.name, outcome, saved.lag_ms)
+        level = logging.DEBUG if outcome.outcome == "success" else logging.INFO
+        if not self._log.is_enabled_for(level):
+            return  # a success is seldom told, and what would be told of it costs more than to ask
         self._log.log(
-            20 if outcome.outcome != "success" else 10,
+            level,
             "delivery.attempted",
             event_id=event_id(outcome.partner_id, outcome.sequence, outcome.received_at),
             destination=flight.destination.name,
@@ -308,7 +312,7 @@ class Attempts:
         """The claim was not granted: the slot goes back, and what was wrong is looked at."""
         lane, entry, turnstile = flight.lane, flight.entry, flight.turnstile
         # It was due already: what refused it says itself when to come back.
-        lane.end(entry, replace(entry.delivery, retry_in=None), asyncio.get_running_loop().time())
+        lane.end(entry, entry.delivery._replace(retry_in=None), asyncio.get_running_loop().time())
         self._feed.entries += 1
         if flight.probe is not None:
             self.gates.observe(turnstile, Verdict(Meaning.WITHDRAWN, Evidence.NONE), flight.probe)

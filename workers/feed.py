@@ -46,6 +46,7 @@ class Feed:
         self._cursors: dict[int, int] = {}
         self._unsure = False  # a dispatch may have been done whose answer was lost
         self._has_news = asyncio.Event()
+        self._passed = asyncio.Event()  # a dispatch has ended
         self._behind: dict[LaneKey, Lane] = {}
         self._is_behind = asyncio.Event()
         self._copies: GroupCommit[Place, Copy | None] = GroupCommit(
@@ -63,6 +64,12 @@ class Feed:
                 self._news[partner_id] = sequence
         if self._news:
             self._has_news.set()
+
+    async def dispatched(self) -> None:
+        """The next dispatch has ended, or there is nothing to dispatch."""
+        if self._news:
+            self._passed.clear()
+            await self._passed.wait()
 
     def open(self, keys: Iterable[LaneKey]) -> None:
         """These lanes are read from the table's head on, whatever was known of them."""
@@ -151,6 +158,7 @@ class Feed:
                 self._unsure = True
                 self.announce(dict.fromkeys(known, 0))
                 await asyncio.sleep(PAUSE_SECONDS)
+            self._passed.set()
 
     async def _dispatch(self, partners: list[int]) -> None:
         """The next events of these partners are in their lanes, and the partners announced again whose log goes on."""

@@ -245,8 +245,10 @@ class Tenure:
     # --- looking around -------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
+        """Once per dispatch: what is announced meanwhile is heard together."""
         while True:
             self.feed.announce(await self._means.listener.hear(self.epochs.keys() - self._draining))
+            await self.feed.dispatched()
 
     async def _poll(self) -> None:
         self.feed.announce(dict.fromkeys(await storage.undispatched(self._owner, self.token), 0))

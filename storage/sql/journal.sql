@@ -42,6 +42,7 @@ BEGIN
         )
         WHERE d.partner_id = o.partner_id AND d.destination_id = o.destination_id AND d.seq = o.seq
             AND d.received_at = o.at AND d.received_at BETWEEN oldest AND newest AND d.state = 'delivering' AND d.token = o.token
+            AND o.partner_id > 0 AND o.destination_id > 0 AND o.seq > 0 -- always: makes the planner expect few, and look each up
         RETURNING o.ord, o.partner_id, o.destination_id, o.seq, o.at, o.state, o.holding, o.evidence, o.outcome, o.number,
             o.duration_ms, o.age_ms, o.status, o.error, o.note, o.answer, o.reason, d.lane_key, d.replay_id
     ), recorded AS (
@@ -91,8 +92,11 @@ BEGIN
         SELECT 'outcome', o.ord::int, 'known', NULL::int
         FROM unnest(p_partners, p_destinations, p_seqs, p_ats, p_tokens) WITH ORDINALITY
             AS o (partner_id, destination_id, seq, at, token, ord)
-        JOIN deliveries d ON d.partner_id = o.partner_id AND d.destination_id = o.destination_id AND d.seq = o.seq
-            AND d.received_at = o.at AND d.received_at BETWEEN oldest AND newest AND d.token = o.token;
+        CROSS JOIN LATERAL (
+            SELECT FROM deliveries d
+            WHERE d.partner_id = o.partner_id AND d.destination_id = o.destination_id AND d.seq = o.seq
+                AND d.received_at = o.at AND d.received_at BETWEEN oldest AND newest AND d.token = o.token OFFSET 0
+        ) d;
     END IF;
 END $$;
 

@@ -145,8 +145,11 @@ BEGIN
     SELECT e.partner_id, e.seq, e.type, e.headers,
            CASE WHEN sum(octet_length(e.body)) OVER (ORDER BY w.ord) - octet_length(e.body) < p_bytes THEN e.body END
     FROM unnest(p_partners, p_seqs, p_ats) WITH ORDINALITY AS w (partner_id, seq, at, ord)
-    JOIN events e ON e.partner_id = w.partner_id AND e.seq = w.seq AND e.received_at = w.at
-        AND e.received_at BETWEEN oldest AND newest;
+    CROSS JOIN LATERAL (
+        SELECT e.* FROM events e
+        WHERE e.partner_id = w.partner_id AND e.seq = w.seq AND e.received_at = w.at
+            AND e.received_at BETWEEN oldest AND newest OFFSET 0
+    ) e;
 END $$;
 
 -- A lane's first open delivery, or with p_holding its first that is open or holds it.

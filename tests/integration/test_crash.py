@@ -5,12 +5,12 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from delivery.exchange import Exchange, Outgoing
 from storage.errors import StorageUnavailable
 from storage.log import Answer
 from storage.schema import migrate
@@ -192,8 +192,8 @@ async def test_an_answer_that_cannot_be_stored_does_not_cost_its_outcome(pipelin
     attempts = tenure_of(running).attempts
     real = attempts._client.send
 
-    async def send(outgoing: object) -> object:
-        return replace(await real(outgoing), error="NUL \0 here")  # type: ignore[arg-type]
+    async def send(outgoing: Outgoing) -> Exchange:
+        return (await real(outgoing))._replace(error="NUL \0 here")
 
     attempts._client = type("Client", (), {"send": staticmethod(send)})()
     pipeline.sink.steps["/"] += [500, 200]

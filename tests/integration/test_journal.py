@@ -1,7 +1,6 @@
 """The journal: every move by compare-and-set, together with its record (promises P6 to P9, P17)."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -178,7 +177,7 @@ async def test_a_claim_of_what_was_settled_or_begun_meanwhile_is_stale(pipeline:
     assert [begun.refusal for begun in await owner.claim(a_claim(first, destination))] == ["stale"]
     await owner.end(an_outcome(claim, after(claim, lifecycle.Acknowledged())))
 
-    gone = replace(a_claim(second, destination), sequence=99)
+    gone = a_claim(second, destination)._replace(sequence=99)
 
     assert [begun.refusal for begun in await owner.claim(a_claim(first, destination), gone)] == ["stale", "stale"]
 
@@ -226,7 +225,7 @@ async def test_an_outcome_counts_only_for_the_attempt_whose_token_the_delivery_c
     destination, (first, _) = await queued(pipeline, owner)
     claim = a_claim(first, destination)
     await owner.claim(claim)
-    stranger = replace(claim, token=uuid4())
+    stranger = claim._replace(token=uuid4())
 
     (saved,) = await owner.end(an_outcome(stranger, after(stranger, lifecycle.Acknowledged())))
 

@@ -5,7 +5,6 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -333,7 +332,7 @@ async def test_one_bad_arrival_fails_alone_and_leaves_no_gap(
 ) -> None:
     shop = pipeline.partner()
     good = arrival(shop)
-    batch = [good] * 12 + [replace(good, **poison)] + [good] * 7  # type: ignore[arg-type]
+    batch = [good] * 12 + [good._replace(**poison)] + [good] * 7  # type: ignore[arg-type]
 
     answers = await asyncio.gather(*(pipeline.log.accept(each) for each in batch), return_exceptions=True)
 

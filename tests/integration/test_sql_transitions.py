@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -124,7 +124,7 @@ class Board:
     async def end(self, claim: Claim, fact: Fact, policy: Policy) -> None:
         """The attempt ended so: what the worker would save."""
         row = self.hand.rows("SELECT to_jsonb(d) FROM deliveries d WHERE seq = :seq", seq=claim.sequence)[0][0]
-        begun = replace(delivery(row), state=State.DELIVERING, park_reason=None, holding=False, token=claim.token)
+        begun = delivery(row)._replace(state=State.DELIVERING, park_reason=None, holding=False, token=claim.token)
         outcome = "withdrawn" if isinstance(fact, lifecycle.Withdrawn) else "http_error"
         number = row["attempts"]
         await self.owner.end(an_outcome(claim, transition(begun, fact, policy), outcome=outcome, number=number))

@@ -1,6 +1,5 @@
 """The life of a delivery: every state × fact, then stories, then walks nobody planned."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import get_args
 from uuid import UUID
@@ -69,7 +68,7 @@ FACTS: tuple[Fact, ...] = (
 
 
 def parked(delivery: Delivery, reason: ParkReason) -> Delivery:
-    return replace(delivery, state=State.PARKED, park_reason=reason, retry_in=None)
+    return delivery._replace(state=State.PARKED, park_reason=reason, retry_in=None)
 
 
 REPLAYED = {"state": State.QUEUED, "failures": 0, "park_reason": None, "holding": False, "replay_id": 9}
@@ -79,19 +78,19 @@ LEGAL: dict[tuple[State, type], Delivery] = {
     (State.QUEUED, Removed): parked(QUEUED, ParkReason.DESTINATION_REMOVED),
     (State.QUEUED, LaneFull): parked(QUEUED, ParkReason.LANE_FULL),
     (State.QUEUED, Unsendable): parked(QUEUED, ParkReason.UNDELIVERABLE),
-    (State.DELIVERING, Acknowledged): replace(DELIVERING, state=State.DELIVERED, crashes=0),
-    (State.DELIVERING, Failed): replace(DELIVERING, state=State.QUEUED, failures=2, crashes=0, retry_in=WAIT),
-    (State.DELIVERING, Rejected): parked(replace(DELIVERING, failures=2, crashes=0), ParkReason.REJECTED),
-    (State.DELIVERING, Gone): parked(replace(DELIVERING, failures=2, crashes=0), ParkReason.DESTINATION_SUSPENDED),
-    (State.DELIVERING, Unsendable): parked(replace(DELIVERING, crashes=0), ParkReason.UNDELIVERABLE),
+    (State.DELIVERING, Acknowledged): DELIVERING._replace(state=State.DELIVERED, crashes=0),
+    (State.DELIVERING, Failed): DELIVERING._replace(state=State.QUEUED, failures=2, crashes=0, retry_in=WAIT),
+    (State.DELIVERING, Rejected): parked(DELIVERING._replace(failures=2, crashes=0), ParkReason.REJECTED),
+    (State.DELIVERING, Gone): parked(DELIVERING._replace(failures=2, crashes=0), ParkReason.DESTINATION_SUSPENDED),
+    (State.DELIVERING, Unsendable): parked(DELIVERING._replace(crashes=0), ParkReason.UNDELIVERABLE),
     (State.DELIVERING, Crashed): parked(DELIVERING, ParkReason.WORKER_CRASHED),
-    (State.DELIVERING, Withdrawn): replace(DELIVERING, state=State.QUEUED, attempts=3),
-    (State.DELIVERING, Interrupted): replace(DELIVERING, state=State.QUEUED),
-    (State.DELIVERING, Lost): replace(DELIVERING, state=State.QUEUED, crashes=3),
-    (State.DELIVERED, Replayed): replace(DELIVERED, **REPLAYED),  # type: ignore[arg-type]
-    (State.PARKED, Replayed): replace(PARKED, **REPLAYED),  # type: ignore[arg-type]
-    (State.PARKED, Discarded): replace(PARKED, state=State.DISCARDED, park_reason=None, holding=False),
-    (State.DISCARDED, Replayed): replace(DISCARDED, **REPLAYED),  # type: ignore[arg-type]
+    (State.DELIVERING, Withdrawn): DELIVERING._replace(state=State.QUEUED, attempts=3),
+    (State.DELIVERING, Interrupted): DELIVERING._replace(state=State.QUEUED),
+    (State.DELIVERING, Lost): DELIVERING._replace(state=State.QUEUED, crashes=3),
+    (State.DELIVERED, Replayed): DELIVERED._replace(**REPLAYED),  # type: ignore[arg-type]
+    (State.PARKED, Replayed): PARKED._replace(**REPLAYED),  # type: ignore[arg-type]
+    (State.PARKED, Discarded): PARKED._replace(state=State.DISCARDED, park_reason=None, holding=False),
+    (State.DISCARDED, Replayed): DISCARDED._replace(**REPLAYED),  # type: ignore[arg-type]
 }
 
 

@@ -128,7 +128,7 @@ async def test_retries_that_fall_due_while_turns_are_given_do_not_keep_the_ring_
 
     monkeypatch.setattr(loop, "time", time)
     for turnstile, _, entry in worker.flying:
-        lane.end(entry, replace(FRESH, retry_in=timedelta(milliseconds=entry.sequence)), start)
+        lane.end(entry, FRESH._replace(retry_in=timedelta(milliseconds=entry.sequence)), start)
         worker.pool.release(turnstile.id)
     worker.turns.want(lane)
 
