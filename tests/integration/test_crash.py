@@ -230,7 +230,7 @@ async def post_until(pipeline: Pipeline, shop: object, finished: asyncio.Event) 
 
 @pytest.mark.parametrize("how", ["restart", "kill"])
 async def test_everything_resumes_by_itself_when_the_database_comes_back(
-    breakable: tuple[Servers, Pipeline], how: str
+    breakable: tuple[Servers, Pipeline], how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers, pipeline = breakable
     shop = pipeline.lane()
@@ -262,6 +262,7 @@ async def test_everything_resumes_by_itself_when_the_database_comes_back(
     assert kept <= set(first_arrivals)
     assert overlaps(pipeline.sink.requests) == []
     await until(lambda: running.worker.amiss == [])
+    assert 1 <= capsys.readouterr().out.count(" worker.trouble ") <= 3  # however many loops met it, however often
     assert pipeline.sql("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'") == [(0,)]
 
 
