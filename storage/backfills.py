@@ -99,7 +99,9 @@ def run(
         values = _values(connection, partner, destination, span)
         told = {"partner": partner, "destination": destination}
         told |= {name: moment.isoformat() for name, moment in (("since", span.since), ("until", span.until)) if moment}
-        return begin(connection, "backfill", actor, told, [f"{partner} > {destination}"], rate=rate), values
+        expected = connection.execute(COUNT, values).scalar_one()
+        subjects = [f"{partner} > {destination}"]
+        return begin(connection, "backfill", actor, told, subjects, rate=rate, expected=expected), values
 
     identity, values = store.run(open_request)
     begun(identity)

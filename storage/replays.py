@@ -189,12 +189,12 @@ def run(
     At most `rate` deliveries per second. Raises: NotFound for a named event (nothing is done), Invalid,
     StorageUnavailable (what was counted in the request's row is done).
     """
-    check(kind, selection)
 
     def open_request(connection: sa.Connection) -> tuple[int, dict[str, Any], list[str]]:
-        _require_stored(connection, selection)
+        expected = count(connection, kind, selection).selected
         values = _values(selection, connection.execute(NOW).scalar_one())
-        identity = begin(connection, kind, actor, selection.told, _subjects(selection), why=why, rate=rate)
+        told: dict[str, Any] = {"why": why, "rate": rate, "expected": expected}
+        identity = begin(connection, kind, actor, selection.told, _subjects(selection), **told)
         return identity, values, _without_candidates(connection, kind, selection, values)
 
     identity, values, unmatched = store.run(open_request)
@@ -345,6 +345,7 @@ def _wait(
                 ends[state] += 1
                 del pending[(key[0], key[1], key[2])]
         request.settle(ends["delivered"], ends["parked"] + ends["discarded"])
+        request.beat()
         tell(request.counts)
         if pending:
             sleep(pause)

@@ -27,16 +27,21 @@ PREFIX = "rpl_"
 NAME = re.compile(PREFIX + "[0-9]{1,18}")
 
 BEGIN = sa.text("""
-INSERT INTO replays (kind, actor, selection, why, rate) VALUES (:kind, :actor, CAST(:selection AS jsonb), :why, :rate)
+INSERT INTO replays (kind, actor, selection, why, rate, expected)
+VALUES (:kind, :actor, CAST(:selection AS jsonb), :why, :rate, :expected)
 RETURNING id
 """)
 EXISTS = sa.text("SELECT EXISTS (SELECT FROM replays WHERE id = :id)")
 ADVANCE = sa.text("""
-UPDATE replays SET selected = selected + :selected, done = done + :done, skipped = skipped + :selected - :done
+UPDATE replays SET selected = selected + :selected, done = done + :done, skipped = skipped + :selected - :done,
+                   beat_at = now()
 WHERE id = :id
 """)
-ROWS = """
-SELECT id, kind, actor, state, selection, why, rate, selected, done, skipped, failed, created_at, finished_at
+# Whoever works at it beats at least once a second, or per delivery where its rate is lower.
+CUT_OFF = "(finished_at IS NULL AND beat_at < now() - greatest(interval '1 minute', 3 / rate * interval '1 s'))"
+ROWS = f"""
+SELECT id, kind, actor, CASE WHEN {CUT_OFF} THEN 'interrupted' ELSE state END AS state, selection, why, rate,
+       expected, selected, done, skipped, failed, created_at, finished_at
 FROM replays
 """
 LISTED = sa.text(f"""
@@ -49,10 +54,11 @@ UPDATE replays SET selected = :selected, done = :done, skipped = :skipped, faile
                    state = CASE state WHEN 'cancelled' THEN state ELSE 'finished' END, finished_at = now()
 WHERE id = :id
 """)
-STATE = sa.text("SELECT state FROM replays WHERE id = :id")
-STEER = sa.text("""
-UPDATE replays SET state = :state
+BEAT = sa.text("UPDATE replays SET beat_at = now() WHERE id = :id RETURNING state")
+STEER = sa.text(f"""
+UPDATE replays SET state = :state, finished_at = CASE WHEN {CUT_OFF} THEN now() END
 WHERE id = :id AND finished_at IS NULL AND state IN ('running', 'paused') AND state <> :state
+  AND (NOT {CUT_OFF} OR :state = 'cancelled')
 """)
 PAUSED_SECONDS = 0.5  # between two looks whether to go on
 
@@ -86,6 +92,7 @@ class Asked:
     selection: dict[str, Any]
     why: str | None
     rate: float | None
+    expected: int
     selected: int
     done: int
     skipped: int
@@ -139,6 +146,8 @@ def steer(connection: sa.Connection, name: str, action: Action, *, actor: str) -
         audit.record(connection, actor, f"{asked.kind} {action}", name, {"id": name})
         return find(connection, name)
     asked = find(connection, name)
+    if asked.state == "interrupted":
+        raise Conflict(f"{name} was cut off: ask for the same again, what is done is not done twice; or cancel it")
     if asked.state != state:
         raise Conflict(f"{name} has ended")
     return asked
@@ -161,9 +170,11 @@ def begin(
     *,
     why: str | None = None,
     rate: float | None = None,
+    expected: int = 0,
 ) -> int:
     """The request's id: it stands in its row and in the audit, once per subject."""
     row = {"kind": kind, "actor": actor, "selection": json.dumps(dict(selection)), "why": why, "rate": rate}
+    row["expected"] = expected
     identity = int(connection.execute(BEGIN, row).scalar_one())
     details = {"id": name_of(identity)} | ({"why": why} if why else {})
     for subject in subjects:
@@ -210,10 +221,14 @@ class Request:
         """Whether there is more to do: asked between chunks, it returns when nobody pauses it. False: cancelled."""
         while True:
             with self._store.begin() as connection:
-                state = connection.execute(STATE, {"id": self.counts.id}).scalar_one()
+                state = connection.execute(BEAT, {"id": self.counts.id}).scalar_one()
             if state != "paused":
                 return bool(state != "cancelled")
             sleep(PAUSED_SECONDS)
+
+    def beat(self) -> None:
+        """It is being worked at."""
+        self._store.run(lambda connection: connection.execute(BEAT, {"id": self.counts.id}))
 
     def settle(self, delivered: int, failed: int) -> None:
         """Of what was re-queued so many were delivered so far, so many parked again."""

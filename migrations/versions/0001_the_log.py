@@ -325,11 +325,13 @@ CREATE TABLE replays (
     why text,
     rate double precision CHECK (rate > 0),
     state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'paused', 'cancelled', 'finished')),
+    expected int NOT NULL DEFAULT 0,                     -- how many it would select when it began
     selected int NOT NULL DEFAULT 0,
     done int NOT NULL DEFAULT 0,
     skipped int NOT NULL DEFAULT 0,
     failed int NOT NULL DEFAULT 0,
     created_at timestamptz NOT NULL DEFAULT now(),
+    beat_at timestamptz NOT NULL DEFAULT now(),          -- when the process that works at it was last seen to do so
     finished_at timestamptz
 );
 

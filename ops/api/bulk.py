@@ -108,6 +108,7 @@ def document(asked: requests.Asked) -> dict[str, Any]:
         "selection": asked.selection,
         "why": asked.why,
         "rate": None if asked.rate is None else format_rate(asked.rate),
+        "expected": asked.expected,
         "selected": asked.selected,
         "done": asked.done,
         "skipped": asked.skipped,

@@ -373,10 +373,11 @@ class BulkRequest(Answered):
     id: str
     kind: Kind
     actor: str
-    state: Literal["running", "paused", "cancelled", "finished"]
+    state: Literal["running", "paused", "cancelled", "interrupted", "finished"]
     selection: dict[str, Any]
     why: str | None
     rate: str | None
+    expected: int = Field(description="How many it would select when it began.")
     selected: int
     done: int
     skipped: int

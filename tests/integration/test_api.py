@@ -298,6 +298,19 @@ async def test_a_replay_is_paused_resumed_and_cancelled(office: Office) -> None:
     assert actions == ["replay cancel", "replay resume", "replay pause", "replay"]
 
 
+async def test_what_was_cut_off_is_told_as_such_and_can_only_be_cancelled(office: Office) -> None:
+    office.hand.lane()
+    office.hand.park(*office.hand.posted(2))
+    await sent(office, "POST", "/replays", {"partner": "shop"})
+    office.sql("UPDATE replays SET finished_at = NULL, state = 'running', beat_at = now() - interval '2 minutes'")
+
+    told = await got(office, "/replays/rpl_1")
+    assert (told["state"], told["expected"], told["done"]) == ("interrupted", 2, 2)
+    refused(await office.client.post("/api/v1/replays/rpl_1/resume"), 409, "conflict")
+    told = (await sent(office, "POST", "/replays/rpl_1/cancel")).json()
+    assert (told["state"], told["finished_at"] is None) == ("cancelled", False)
+
+
 async def test_a_backfill_brings_stored_events_to_a_new_destination(office: Office) -> None:
     office.hand.lane()
     office.hand.posted(3)
