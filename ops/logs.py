@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-_QUIET = ("httpx", "httpcore", "asyncio", "rq.worker", "uvicorn.access")
+_QUIET = ("httpx", "httpcore", "asyncio", "rq.worker", "uvicorn.access", "alembic")
 
 
 def configure(level: str, shape: str, **context: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain.events import place_of
-from storage import backfills, destinations, replays
+from storage import backfills, destinations, replays, requests
 from storage.errors import Conflict, Invalid, NotFound
 from storage.events import Filter
 from storage.replays import Selection
@@ -117,6 +117,31 @@ def test_a_rate_spreads_a_replay_over_time(hand: Hand) -> None:
 
     assert counts.done == 5
     assert slept == [1.0, 1.0, 0.5]
+
+
+def test_a_paused_request_waits_and_a_cancelled_one_ends_where_it_is(hand: Hand) -> None:
+    parked_lane(hand, 4)
+    done: list[int] = []
+
+    def steer(action: requests.Action) -> None:
+        with hand.store.begin() as connection:
+            requests.steer(connection, "rpl_1", action, actor=ACTOR)
+
+    def tell(counts: Counts) -> None:
+        done.append(counts.done)
+        steer("pause" if counts.done == 1 else "cancel")
+
+    def sleep(seconds: float) -> None:
+        if seconds == requests.PAUSED_SECONDS:
+            done.append(hand.states().count("queued"))  # still what it was
+            steer("resume")
+
+    counts = replay(hand, rate=1.0, sleep=sleep, tell=tell)
+
+    assert done == [1, 1, 2]
+    assert numbers(counts) == (2, 2, 0, 0)
+    assert hand.states() == ["queued", "queued", "parked", "parked"]
+    assert hand.rows("SELECT state, expected, selected, done FROM replays") == [("cancelled", 4, 2, 2)]
 
 
 def test_what_is_parked_again_during_a_replay_is_not_replayed_twice(hand: Hand) -> None:
