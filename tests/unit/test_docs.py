@@ -15,7 +15,14 @@ from ops.cli.app import app
 from ops.settings import PREFIX, Settings, describe
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/lifecycle.md", "docs/operations.md", "docs/glossary.md", "docs/schemes.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/lifecycle.md",
+    "docs/operations.md",
+    "docs/glossary.md",
+    "docs/schemes.md",
+    "docs/guarantees.md",
+)
 LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
 SCHEMES = (ROOT / "docs/schemes.md").read_text()
 PRINTED = {"ready"}  # `hookyard ready` is what `up` says
@@ -128,6 +135,16 @@ def test_every_reason_for_a_401_and_every_option_of_hmac_is_told() -> None:
     }
 
 
+def test_the_guarantees_name_tests_that_exist_and_one_for_every_fault() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    gone = [f"{file}::{test}" for file, test in named if not re.search(rf"def {test or 'test_'}", _source(file))]
+    faults = re.findall(r"^\| ([^|]+) \|(?:[^|]*\|){2} ([^|]*) \|$", text, re.MULTILINE)
+    unproved = [fault for fault, proof in faults if "`tests/" not in proof and fault not in ("fault", "---")]
+    assert (gone, unproved) == ([], [])
+    assert len(faults) > 15
+
+
 def test_operations_names_every_metric() -> None:
     text = "".join(path.read_text() for role in ("ingest", "workers", "ops") for path in (ROOT / role).glob("*.py"))
     counted = re.findall(r'Counter\(\s*"(hookyard_\w+)"', text)
@@ -142,6 +159,11 @@ def test_links_between_the_documents_lead_somewhere(document: str) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / document).read_text())
     gone = [link for link in links if "://" not in link and not (ROOT / document).parent.joinpath(link).exists()]
     assert gone == []
+
+
+def _source(file: str) -> str:
+    path = ROOT / file
+    return path.read_text() if path.exists() else ""
 
 
 def _options(place: object) -> set[str]:
