@@ -133,11 +133,12 @@ class Turns:
         self.wake(turnstile)
 
     def release_alone(self) -> None:
-        """The next suspect may go."""
+        """The next suspect may go: first one whose destination works, so that those that hang hold up each other."""
         self._one_alone = False
         waiting, self._suspects = self._suspects, {}
-        for lane in waiting:
-            self.want(lane)
+        now = asyncio.get_running_loop().time()
+        for lane in sorted(waiting, key=lambda lane: not self.turnstile(lane.key[1]).is_proven(now)):
+            self._want(lane, now)
 
     def block(self, turnstile: Turnstile, seconds: float) -> None:
         """It does not go before that."""

@@ -12,7 +12,7 @@ from delivery.breaker import Breaker, Row
 from delivery.pool import Pool
 from domain.destinations import Destination
 from domain.lifecycle import Delivery, State
-from storage.lanes import LaneRead
+from storage.lanes import LaneRead, Open
 from workers.lane import FRESH, Entry, Lane
 from workers.turns import Turns, Turnstile
 
@@ -111,6 +111,25 @@ async def test_a_strict_lane_has_one_turn_at_a_time() -> None:
     await worker.end()
 
     assert worker.begun == [(1, 7), (1, 7)]
+
+
+async def test_of_suspects_one_goes_at_a_time_and_first_where_the_destination_works() -> None:
+    worker = Worker()
+    suspect = FRESH._replace(attempts=2, crashes=2)
+    for destination in (1, 2, 3):
+        lane = Lane((7, destination), 0)
+        lane.begin_read()
+        lane.loaded(LaneRead(1, [Open(1, AT, suspect, 0, 0, 0)]), 10, 0.0)
+        worker.turns.want(lane)
+    await settle()
+    assert (worker.begun, worker.turns.waiting, worker.pool.active) == ([(1, 7)], 2, 1)
+    worker.turns.turnstile(3).succeeded_at = asyncio.get_running_loop().time()
+
+    await worker.end()
+    worker.turns.release_alone()
+    await settle()
+
+    assert worker.begun == [(1, 7), (3, 7)]
 
 
 async def test_retries_that_fall_due_while_turns_are_given_do_not_keep_the_ring_turning(
