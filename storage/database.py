@@ -25,11 +25,14 @@ LOCK_MS = 2000
 SILENCE_SECONDS = 2.0  # beyond that: a server that vanished without a word says nothing at all
 
 
-def settings(application: str, statement_seconds: float = STATEMENT_MS / 1000) -> dict[str, Any]:
-    """Connection parameters: UTC, durable commits, no wait without a bound."""
+def settings(
+    application: str, statement_seconds: float = STATEMENT_MS / 1000, *, durable: bool = True
+) -> dict[str, Any]:
+    """Connection parameters: UTC, durable commits (or such that a later durable one makes them so), no wait without a
+    bound."""
     options = {
         "timezone": "UTC",
-        "synchronous_commit": "on",
+        "synchronous_commit": "on" if durable else "off",
         "statement_timeout": int(statement_seconds * 1000),
         "lock_timeout": LOCK_MS,
         "idle_in_transaction_session_timeout": 2000,
@@ -48,9 +51,11 @@ def settings(application: str, statement_seconds: float = STATEMENT_MS / 1000) -
 class Connection:
     """An autocommit connection for statements that are a transaction each; used by one task at a time."""
 
-    def __init__(self, url: str, application: str, statement_seconds: float = STATEMENT_MS / 1000) -> None:
-        self._url, self._application = url, application
-        self._statement_seconds = statement_seconds
+    def __init__(
+        self, url: str, application: str, statement_seconds: float = STATEMENT_MS / 1000, *, durable: bool = True
+    ) -> None:
+        self._url, self._statement_seconds = url, statement_seconds
+        self._settings = settings(application, statement_seconds, durable=durable)
         self._connection: psycopg.AsyncConnection[TupleRow] | None = None
         self._lock = asyncio.Lock()
         self.available = False
@@ -103,9 +108,7 @@ class Connection:
     async def _open(self) -> psycopg.AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:
             try:
-                self._connection = await psycopg.AsyncConnection.connect(
-                    self._url, autocommit=True, **settings(self._application, self._statement_seconds)
-                )
+                self._connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._settings)
             except BaseException as problem:
                 # Else a login cut short stays open, in the server's way, for as long as anybody remembers this.
                 traceback.clear_frames(problem.__traceback__)

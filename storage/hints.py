@@ -21,19 +21,25 @@ PACE_SECONDS = 0.003  # between two calls while commits come one after the other
 BLOCK_MS = 1000
 ANSWER_SECONDS = 3.0
 
-# KEYS: the bell, then the partners' streams. ARGV: the partners' ids, then their newest sequences. What somebody else
-# may have put where the bell should be is taken out.
+# KEYS: for each partner with news its shard's bell and its own stream. ARGV: its id and its newest sequence; at the end
+# the lengths of streams and bells. What somebody else may have put where a bell should be is taken out.
 RING = """
-local n = #KEYS - 1
-for i = 1, n do
-    redis.pcall('XADD', KEYS[i + 1], 'MAXLEN', '~', tonumber(ARGV[2 * n + 1]), '*', 's', ARGV[n + i])
+local rung, bells = {}, {}
+for i = 1, #KEYS, 2 do
+    redis.pcall('XADD', KEYS[i + 1], 'MAXLEN', '~', ARGV[#ARGV - 1], '*', 's', ARGV[i + 1])
+    if not rung[KEYS[i]] then
+        rung[KEYS[i]] = {}
+        bells[#bells + 1] = KEYS[i]
+    end
+    table.insert(rung[KEYS[i]], ARGV[i])
 end
-local partners = {}
-for i = 1, n do partners[i] = ARGV[i] end
-local ring = {'XADD', KEYS[1], 'MAXLEN', '~', tonumber(ARGV[2 * n + 2]), '*', 'p', table.concat(partners, ' ')}
-if redis.call('TYPE', KEYS[1]).ok ~= 'stream' then redis.call('DEL', KEYS[1]) end
-redis.call(unpack(ring))
-return n
+for _, bell in ipairs(bells) do
+    local ring = {'XADD', bell, 'MAXLEN', '~', ARGV[#ARGV], '*', 'p', table.concat(rung[bell], ' ')}
+    if redis.pcall(unpack(ring)).err then
+        redis.call('DEL', bell)
+        redis.call(unpack(ring))
+    end
+end
 """
 # KEYS: partners' streams. Answers their newest sequences (0: none) and takes the entries out, and whatever else
 # somebody may have put there.
@@ -125,15 +131,9 @@ class Announcer:
             self._task = None
 
     async def _ring_bells(self, heads: dict[tuple[int, int], int]) -> None:
-        shards: dict[int, list[tuple[int, int]]] = {}
-        for (shard, partner_id), sequence in heads.items():
-            shards.setdefault(shard, []).append((partner_id, sequence))
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for shard, told in shards.items():
-                keys = [self._keys.bell(shard), *(self._keys.stream(shard, partner_id) for partner_id, _ in told)]
-                arguments = [partner_id for partner_id, _ in told] + [sequence for _, sequence in told]
-                await self._ring(keys=keys, args=[*arguments, STREAM_LENGTH, BELL_LENGTH], client=pipe)
-            await pipe.execute()
+        keys = [key for shard, partner in heads for key in (self._keys.bell(shard), self._keys.stream(shard, partner))]
+        arguments = [word for (_, partner), sequence in heads.items() for word in (partner, sequence)]
+        await self._ring(keys=keys, args=[*arguments, STREAM_LENGTH, BELL_LENGTH])
 
 
 class Listener:
@@ -201,12 +201,8 @@ class Listener:
     async def _newest(self, rung: dict[int, set[int]]) -> dict[int, int]:
         if not rung:
             return {}
-        pairs = [(shard, partner_id) for shard, partners in rung.items() for partner_id in sorted(partners)]
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for shard in rung:
-                await self._hear(keys=[self._keys.stream(s, p) for s, p in pairs if s == shard], client=pipe)
-            answers = await pipe.execute()
-        newest = [sequence for answer in answers for sequence in answer]
+        pairs = [(shard, partner_id) for shard, partners in rung.items() for partner_id in partners]
+        newest = await self._hear(keys=[self._keys.stream(shard, partner_id) for shard, partner_id in pairs])
         return {partner_id: sequence for (_, partner_id), sequence in zip(pairs, newest, strict=True)}
 
 

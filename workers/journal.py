@@ -8,7 +8,7 @@ from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from delivery.clock import boot_seconds
 from storage.database import Connection
@@ -73,9 +73,11 @@ class Journal:
             item.sent_at = item.sent_at or now
         outcomes = [item.transition for item in batch if isinstance(item.transition, Outcome)]
         claims = [item.transition for item in batch if isinstance(item.transition, Claim)]
-        saved: list[Saved]
-        begun: list[Begun]
-        saved, begun = await self._until_known()(save, self._connection, self._token, outcomes, claims)
+        try:
+            saved, begun = await save(self._connection, self._token, outcomes, claims)
+        except StorageUnavailable as problem:
+            self._outage.met("journal", problem)
+            saved, begun = await self._until_known()(save, self._connection, self._token, outcomes, claims)
         self._outage.passed("journal")
         fates: dict[type, Iterator[Saved | Begun]] = {Outcome: iter(saved), Claim: iter(begun)}
         return [next(fates[type(item.transition)]) for item in batch]
@@ -85,10 +87,5 @@ class Journal:
             retry=retry_if_exception_type(StorageUnavailable),
             stop=lambda state: self._abandoned,
             wait=wait_random_exponential(multiplier=0.05, max=1.0),
-            before_sleep=self._say,
             reraise=True,
         )
-
-    def _say(self, state: RetryCallState) -> None:
-        if state.attempt_number == 1 and state.outcome is not None:
-            self._outage.met("journal", state.outcome.exception() or RuntimeError())
