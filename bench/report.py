@@ -21,6 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 SOURCES = ("domain", "storage", "ingest", "delivery", "workers", "ops", "migrations")
 DROP = 0.15  # of a share
 COLUMNS = ("figure", "value", "share", "of", "bar", "verdict")
+QUIET_CORES = 0.2  # the kernel's own share, and what is not worth a word
 WIDTH = 130  # where nobody looks at a terminal
 
 
@@ -47,6 +48,16 @@ def show(document: Document) -> None:
     for one in told(document):
         table.add_row(*one.row)
     Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+    for name, cores in disturbed(document).items():
+        print(f"{name}: others kept {cores} cores busy meanwhile; believe CPU per event, not rates and lags")
+
+
+def disturbed(document: Document) -> dict[str, float]:
+    """Scenarios during which the machine was not ours alone, and how many cores others took."""
+    found = {
+        name: figures.get("cores_elsewhere", 0.0) for name, figures in document.items() if isinstance(figures, dict)
+    }
+    return {name: cores for name, cores in found.items() if cores > QUIET_CORES}
 
 
 def write(document: Document, folder: Path, *, record: bool) -> None:

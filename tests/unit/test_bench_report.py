@@ -42,6 +42,14 @@ def test_each_bar_says_what_was_asked_and_whether_it_was_reached(
     assert "MISSED" in capsys.readouterr().out
 
 
+def test_a_run_beside_other_work_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    play(tmp_path, cores_elsewhere=0.05)
+    assert "others kept" not in capsys.readouterr().out
+
+    play(tmp_path, cores_elsewhere=0.8)
+    assert "ingest: others kept 0.8 cores busy" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("what", ["lost", "failed", "overtaken"])
 def test_what_must_not_be_fails_the_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert play(tmp_path, **{what: 1}) == 1
