@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -64,79 +65,60 @@ class SmallFiles:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A running product, and how its disk is filled."""
+
+    product: Product
+    disk: SmallDisk | SmallFiles
+
+
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def rig() -> Iterator[Rig]:
+    """On a file system of 96 MiB where one can be mounted, else with files that may not grow."""
     with tempfile.TemporaryDirectory(prefix="hookyard-test-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.fixture
-def on_small_disk(folder: Path) -> Iterator[Product]:
-    """A running product on a file system of 96 MiB. Skips where nothing can be mounted."""
-    disk = folder / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=96m,mode=755", "tmpfs", disk], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield from _running(Product(folder, LEASE_SECONDS="2", DATA_DIR=str(disk / "data")))
-    finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)
-
-
-@pytest.fixture
-def with_small_files(folder: Path) -> Iterator[Product]:
-    if not shutil.which("prlimit"):
-        pytest.skip("there is no prlimit here, of util-linux")
-    yield from _running(Product(folder, LEASE_SECONDS="2"))
-
-
-def _running(product: Product) -> Iterator[Product]:
-    try:
-        yield product.start()
-    finally:
-        product.destroy()
+        folder = Path(name)
+        folder.chmod(0o755)
+        disk = folder / "disk"
+        disk.mkdir()
+        mounting = ["mount", "-t", "tmpfs", "-o", "size=96m,mode=755", "tmpfs", str(disk)]
+        is_mounted = not subprocess.run(mounting, capture_output=True, check=False).returncode
+        if not is_mounted and not shutil.which("prlimit"):
+            pytest.skip("no file system can be mounted here, and there is no prlimit, of util-linux")
+        product = Product(folder, LEASE_SECONDS="2", DATA_DIR=str(disk / "data"))
+        try:
+            product.start()
+            yield Rig(product, SmallDisk(product) if is_mounted else SmallFiles(product))
+        finally:
+            product.destroy()
+            if is_mounted:
+                subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.mark.slow
 async def test_a_full_disk_is_refused_and_survived_even_where_postgres_ends_itself(
-    on_small_disk: Product, receiver: Receiver
+    rig: Rig, receiver: Receiver
 ) -> None:
-    product, disk = on_small_disk, SmallDisk(on_small_disk)
+    product, disk = rig.product, rig.disk
     await product.lane("acme", "ledger", receiver.url("/ledger"))
     async with sending("acme", product.ingest_port) as sender:
         await sender.send(b"before")
         disk.fill()
         await refused(sender)
         await unready(product)
-        await asyncio.to_thread(panic, product)
-        for _ in range(20):
-            assert_refused(await sender.post(b"meanwhile", JSON))
-            await asyncio.sleep(0.1)
-        disk.make_room()
-        await sender.insist(b"after", "the-last")
-        await product.settled("acme")
-
-    assert_all_arrived(receiver, sender)
-    assert len(product.lines) < 50
-
-
-async def test_files_that_cannot_grow_are_refused_until_they_can(with_small_files: Product, receiver: Receiver) -> None:
-    product, disk = with_small_files, SmallFiles(with_small_files)
-    await product.lane("acme", "ledger", receiver.url("/ledger"))
-    async with sending("acme", product.ingest_port) as sender:
-        await sender.send(b"before")
-        disk.fill()
-        await refused(sender)
-        await unready(product)
+        if isinstance(disk, SmallDisk):
+            await asyncio.to_thread(panic, product)
+            for _ in range(20):
+                assert_refused(await sender.post(b"meanwhile", JSON))
+                await asyncio.sleep(0.1)
         disk.make_room()
         await sender.insist(os.urandom(LARGE_BYTES), "the-last")
         await product.settled("acme")
 
-    assert_all_arrived(receiver, sender)
+    assert changed(receiver.arrivals, sender.accepted) == []
+    assert lanes_violations(receiver.arrivals, repeats_explained=1) == {}
+    assert set(receiver.successes("/ledger")) == {event.sequence for event in sender.accepted}
+    assert len(product.lines) < 50
 
 
 async def refused(sender: Sender) -> None:
@@ -174,10 +156,3 @@ def panic(product: Product) -> None:
             line.execute("CREATE TABLE something (n int)")
             line.execute("DROP TABLE something")
     until(lambda: any("postgres ended" in line for line in product.lines), 30, lambda: "\n".join(product.lines))
-
-
-def assert_all_arrived(receiver: Receiver, sender: Sender) -> None:
-    """What was acknowledged has arrived as it was sent, in order, and nothing else."""
-    assert changed(receiver.arrivals, sender.accepted) == []
-    assert lanes_violations(receiver.arrivals, repeats_explained=1) == {}
-    assert set(receiver.successes("/ledger")) == {event.sequence for event in sender.accepted}

@@ -77,6 +77,7 @@ def product(database_url: str, redis_url: str, clocks: Clocks, monkeypatch: pyte
             made.destroy()
 
 
+@pytest.mark.slow
 async def test_clocks_that_jump_an_hour_change_nothing(product: Product, clocks: Clocks, receiver: Receiver) -> None:
     receiver.behaviours["/flaky"] = every_third_attempt_succeeds
     began = datetime.now(UTC)
@@ -103,13 +104,13 @@ async def test_clocks_that_jump_an_hour_change_nothing(product: Product, clocks:
         assert all(
             began < moment < datetime.now(UTC) for moment in moments(await product.ask("event", "show", event.id))
         )
+    await dates_are_waited_for_and_the_doctor_tells_of_the_clock(product, clocks)
 
 
-async def test_a_date_to_retry_after_is_waited_for_and_the_doctor_tells_of_the_clock(
-    product: Product, clocks: Clocks
-) -> None:
-    async with listening_sink() as sink, sending("acme", product.ingest_port) as sender:
-        await product.lane("acme", "shop", sink.url("/shop"), *BACKOFF)
+async def dates_are_waited_for_and_the_doctor_tells_of_the_clock(product: Product, clocks: Clocks) -> None:
+    """The date of a `Retry-After`, by a clock that is right; and a command whose clock is as wrong as the worker's."""
+    async with listening_sink() as sink, sending("bolt", product.ingest_port) as sender:
+        await product.lane("bolt", "shop", sink.url("/shop"), *BACKOFF)
         for hours, way in ((1, "ahead of"), (-1, "behind")):
             clocks.jump(dict.fromkeys(("worker-0", "worker-1", "others"), hours * HOUR))
             due = datetime.now(UTC) + timedelta(seconds=4)

@@ -89,6 +89,7 @@ def country(names: tuple[str, ...]) -> Iterator[Country]:
             space = f"{MARK}-{name}"
             _add(built, "netns", space)
             ip("-n", space, "link", "set", "lo", "up")
+            ip("netns", "exec", space, "true")
             plugs: dict[Network, str] = {}
             for n, network in enumerate(NETWORKS):
                 plugs[network] = f"{_bridge(network)}{number}"
