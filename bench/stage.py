@@ -40,58 +40,6 @@ SELECT (SELECT coalesce(sum(h.last_seq - t.cursor), 0) FROM partner_heads h JOIN
 """
 
 
-class Ground:
-    """A folder, a ledger and a sink: what even a ceiling needs."""
-
-    def __init__(self, folder: Path, capacity: int, held: ExitStack) -> None:
-        self.folder, self._held = folder, held
-        self.ledger = Ledger(folder / "ledger", capacity)
-        self._next_row = 1
-        self.sink_port = free_port()
-        self._sink: Helper | None = None
-
-    def open_sink(self) -> None:
-        """The sink answers at its port."""
-        self._sink = self.another_sink(self.sink_port)
-
-    def another_sink(self, port: int) -> Helper:
-        """A sink at this port too."""
-        sink = self.helper("bench.sink", str(port), *self.ledger_at)
-        sink.hear()
-        return sink
-
-    def helper(self, module: str, *argv: str, environment: Mapping[str, str] = MappingProxyType({})) -> Helper:
-        """A helper that ends with the scenario."""
-        helper = Helper(module, *argv, environment=environment)
-        self._held.callback(helper.end)
-        return helper
-
-    @property
-    def ledger_at(self) -> tuple[str, str]:
-        """The ledger for a helper."""
-        return str(self.ledger.path), str(self.ledger.capacity)
-
-    @property
-    def sink_seconds(self) -> float:
-        """CPU of the sink."""
-        return cpu.cpu_seconds(self._sink.pid) if self._sink else 0.0
-
-    def rows(self, n: int) -> int:
-        """The first of so many rows that nobody has."""
-        first, self._next_row = self._next_row, self._next_row + n
-        if self._next_row > self.ledger.capacity:
-            raise ValueError("the ledger of this scenario is too small")
-        return first
-
-    def load(self, traffic: Traffic, copies: int = 1) -> Load:
-        """A load that is connected and waits for its start."""
-        traffic = replace(traffic, first=self.rows(traffic.events))
-        helper = self.helper("bench.load", *self.ledger_at)
-        helper.say(traffic.dump())
-        helper.hear()
-        return Load(helper, traffic, self.ledger, copies)
-
-
 class Load:
     """A load process."""
 
@@ -120,11 +68,15 @@ class Load:
         )
 
 
-class Stage(Ground):
-    """The ground with the product on it."""
+class Stage:
+    """The product in a folder of its own, a sink beside it, and the ledger they and the loads share."""
 
     def __init__(self, folder: Path, capacity: int, held: ExitStack, settings: dict[str, str]) -> None:
-        super().__init__(folder, capacity, held)
+        self.folder, self._held = folder, held
+        self.ledger = Ledger(folder / "ledger", capacity)
+        self._next_row = 1  # row 0 is what a request without a row would name
+        self.sink_port = free_port()
+        self._sink = self.another_sink(self.sink_port)
         self.product = Product(folder, **settings)
         held.callback(self.product.destroy)
         self.product.start()
@@ -135,6 +87,45 @@ class Stage(Ground):
         self.vault = Vault(parse_master_keys(master_key(data_dir)))
         self.store = Store(self.database_url)
         held.callback(self.store.close)
+
+    # --- the sink and the loads ---------------------------------------------------------------------------------------
+
+    def another_sink(self, port: int) -> Helper:
+        """A sink at this port too."""
+        sink = self.helper("bench.sink", str(port), *self.ledger_at)
+        sink.hear()
+        return sink
+
+    def helper(self, module: str, *argv: str, environment: Mapping[str, str] = MappingProxyType({})) -> Helper:
+        """A helper that ends with the scenario."""
+        helper = Helper(module, *argv, environment=environment)
+        self._held.callback(helper.end)
+        return helper
+
+    @property
+    def ledger_at(self) -> tuple[str, str]:
+        """The ledger for a helper."""
+        return str(self.ledger.path), str(self.ledger.capacity)
+
+    @property
+    def sink_seconds(self) -> float:
+        """CPU of the sink."""
+        return cpu.cpu_seconds(self._sink.pid)
+
+    def rows(self, n: int) -> int:
+        """The first of so many rows that nobody has."""
+        first, self._next_row = self._next_row, self._next_row + n
+        if self._next_row > self.ledger.capacity:
+            raise ValueError("the ledger of this scenario is too small")
+        return first
+
+    def load(self, traffic: Traffic, copies: int = 1) -> Load:
+        """A load that is connected and waits for its start."""
+        traffic = replace(traffic, first=self.rows(traffic.events))
+        helper = self.helper("bench.load", *self.ledger_at)
+        helper.say(traffic.dump())
+        helper.hear()
+        return Load(helper, traffic, self.ledger, copies)
 
     # --- who sends and receives --------------------------------------------------------------------------------------
 
@@ -219,9 +210,7 @@ class Stage(Ground):
 def stage(capacity: int = 500_000, **settings: Any) -> Iterator[Stage]:
     """The product, ready, with settings of its own, and the sink; everything of it is gone afterwards."""
     with folder() as place, ExitStack() as held:
-        made = Stage(place, capacity, held, {name.upper(): str(value) for name, value in settings.items()})
-        made.open_sink()
-        yield made
+        yield Stage(place, capacity, held, {name.upper(): str(value) for name, value in settings.items()})
 
 
 @contextlib.contextmanager
