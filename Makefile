@@ -2,14 +2,17 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: run test chaos bench check format lock openapi clean env-run env-dev
+.PHONY: run test test-browser chaos bench check format lock openapi clean env-run env-dev
 .DEFAULT_GOAL := run
 
 run: env-run ## start the whole system in the foreground; Ctrl-C drains and stops it
 	@exec .venv/bin/hookyard up
 
 test: env-dev ## the whole test suite (ARGS are passed to pytest)
-	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@.venv/bin/python -m pytest -n 2 --dist worksteal --ignore=tests/browser $(ARGS)
+
+test-browser: env-dev ## the dashboard in a real browser; skipped where there is none (ARGS are passed to pytest)
+	@.venv/bin/python -m tests.browser $(ARGS)
 
 chaos: env-dev ## seeded storms over the whole system, see docs/chaos.md (ARGS: --seed N --seeds N --seconds N --faults a,b)
 	@.venv/bin/python -m tests.chaos $(ARGS)

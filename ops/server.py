@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,15 +13,15 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from domain.problems import Problem
-from ops import pages
 from ops.access import METRICS, Door, Keys, problem_response
 from ops.api import app as api
 from ops.api.means import Means
 from ops.background import Background
+from ops.dashboard import app as dashboard
 from ops.desk import Desk
 from ops.login import Login
 from ops.settings import Settings
@@ -31,8 +30,6 @@ from ops.watch import STATEMENT_SECONDS, Watch
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
-
-POLICY = "default-src 'none'; style-src 'nonce-{nonce}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,7 @@ class Ops:
 
     def __init__(self, config: OpsConfig) -> None:
         self._watch = Watch(config.database_url, config.settings.redis_url, config.metrics_dir, config.health_sockets)
+        self._metrics_dir = config.metrics_dir
         self._desk = Desk(config.database_url, "hookyard ops people", STATEMENT_SECONDS)
         self._background = Background(config.database_url)
         self._keys = Keys(self._desk, config.admin_token, config.metrics_token)
@@ -73,7 +71,7 @@ class Ops:
             Route(METRICS, self.metrics),
             *Login(self._keys).routes(),
             Mount(api.PREFIX, api.make(self._means)),
-            Route("/", self.overview),
+            *dashboard.routes(self._means, self._metrics_dir),
         ]
         return Door(Starlette(routes=routes, exception_handlers={HTTPException: _refused}), self._keys)
 
@@ -89,13 +87,6 @@ class Ops:
     async def metrics(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Everything there is to scrape, with or without the database."""
         return Response(await self._watch.metrics(), media_type=CONTENT_TYPE_LATEST)
-
-    async def overview(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        """The page for people."""
-        nonce = secrets.token_urlsafe(16)
-        standing = await self._watch.standing()
-        headers = {"content-security-policy": POLICY.format(nonce=nonce)}
-        return HTMLResponse(pages.overview(standing, nonce), 200 if standing is not None else 503, headers)
 
     def close(self) -> None:
         """The connections that are not in use are gone."""

@@ -12,9 +12,11 @@ from typing import Any
 import redis
 from prometheus_client.metrics_core import Metric
 
+from ops import jobs
 from ops.asking import Asked, in_daemon_thread
 from ops.cli.backlog import Slopes, document
 from ops.health import RoleHealth, ask_all, verdict
+from ops.jobs import Jobs
 from ops.metrics import Standing, of_database, of_processes, read_standing
 from ops.slotfiles import collect
 from storage.figures import Parkings
@@ -99,6 +101,16 @@ class Watch:
     async def redis(self) -> Redis:
         """Whether Redis answers, and what it says of itself."""
         return await in_daemon_thread(self._look_at_redis)
+
+    async def jobs(self) -> Jobs | None:
+        """What rq has to do and has done lately; None: Redis does not answer."""
+        url = self._redis_url
+        if not url:
+            return None
+        try:
+            return await asyncio.wait_for(in_daemon_thread(lambda: jobs.look(url)), REDIS_SECONDS)
+        except TimeoutError:
+            return None
 
     def close(self) -> None:
         """The connections that are not in use are gone."""

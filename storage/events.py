@@ -64,6 +64,7 @@ class Attempt:
     error: str | None
     note: str | None
     replay: int | None
+    answer: bytes | None  # its first bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ WHERE l.partner_id = :partner AND d.seq = :seq AND d.received_at = :at
 ORDER BY n.name, n.id
 """)
 ATTEMPTS = sa.text("""
-SELECT destination_id, number, started_at, duration_ms, status, outcome, error, note, replay_id
+SELECT destination_id, number, started_at, duration_ms, status, outcome, error, note, replay_id, answer
 FROM attempts
 WHERE partner_id = :partner AND destination_id = ANY (:destinations) AND seq = :seq AND received_at = :at
 ORDER BY destination_id, number

@@ -1,5 +1,6 @@
 """What the database knows and no process could count: gates of destinations, and how often deliveries were parked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -11,6 +12,11 @@ FROM destinations d JOIN gates g ON g.destination_id = d.id WHERE d.removed_at I
 PARKINGS = sa.text("""
 SELECT d.name, k.reason, sum(k.n)::bigint FROM parkings k JOIN destinations d ON d.id = k.destination_id
 GROUP BY d.name, k.reason ORDER BY d.name, k.reason
+""")
+
+PARKED = sa.text("""
+SELECT reason, count(*) AS n FROM parked WHERE destination_id = ANY (:destinations)
+GROUP BY reason ORDER BY n DESC, reason
 """)
 
 
@@ -36,6 +42,11 @@ class Parkings:
 def gates(connection: sa.Connection) -> list[Gate]:
     """Every destination that is there, by name."""
     return [Gate(*row) for row in connection.execute(GATES)]
+
+
+def parked_by_reason(connection: sa.Connection, destination_ids: Sequence[int]) -> dict[str, int]:
+    """How much is parked for destinations, by reason; the most frequent first."""
+    return {row.reason: row.n for row in connection.execute(PARKED, {"destinations": list(destination_ids)})}
 
 
 def parkings(connection: sa.Connection) -> list[Parkings]:

@@ -66,7 +66,8 @@ async def test_with_the_token_the_overview_and_the_backlog_are_there(database_ur
         nowhere = await client.get("/nowhere", headers=ADMIN)
 
     assert page.status_code == 200
-    assert "<td>shop</td><td>3</td>" in page.text
+    assert 'href="/partners/shop"' in page.text
+    assert '<td class="n" data-label="Backlog">3</td>' in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert page.headers["cache-control"] == "no-store"
     assert [(p["partner"], p["waiting"]) for p in backlog.json()] == [("shop", 3)]
