@@ -69,6 +69,7 @@ LINES = (
     Line("backlog.drained_per_second", "backlog.live_per_second", at_least=0.8),
     Line("backlog.worker_rss_mb", at_most=300.0),
     Line("backlog.valkey_mb", at_most=64.0),
+    Line("backlog.restart_ready_seconds"),
     Line("backlog.restart_first_seconds", at_most=5.0),
     Line("backlog.restart_full_rate_seconds"),
     Line("backlog.others_p99_ms"),
