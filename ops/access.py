@@ -35,7 +35,7 @@ OPEN = frozenset({"/health/live", "/health/ready", LOGIN})
 ASSETS = "/static/"  # scripts, styles and icons of the pages: the same for everybody
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 FORM = "application/x-www-form-urlencoded"
-FORM_BYTES = 64 << 10
+FORM_BYTES, FORM_FIELDS = 64 << 10, 1_000
 NOTHING_ELSE = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
 
@@ -163,9 +163,9 @@ def harden(headers: MutableHeaders, path: str) -> None:
 
 
 def bearer(headers: Headers) -> str:
-    """The token of `Authorization: Bearer …`; empty without one."""
+    """The token of `Authorization: Bearer …`, as UTF-8; empty without one."""
     scheme, _, rest = headers.get("authorization", "").strip().partition(" ")
-    return rest.strip() if scheme.lower() == "bearer" else ""
+    return rest.strip().encode("latin-1").decode("utf-8", "surrogateescape") if scheme.lower() == "bearer" else ""
 
 
 def cookie_of(headers: Headers) -> str:
@@ -188,7 +188,7 @@ def is_cross_site(headers: Headers) -> bool:
 
 
 async def read_form(receive: Receive) -> tuple[dict[str, str], bytes]:
-    """The fields of a form, the last of each name, and its bytes. A body that is too large has no fields."""
+    """The fields of a form, the last of each name, and its bytes. What is too large for a form of ours has none."""
     body = bytearray()
     more = True
     while more:
@@ -197,7 +197,10 @@ async def read_form(receive: Receive) -> tuple[dict[str, str], bytes]:
         more = message.get("more_body", False) and len(body) <= FORM_BYTES
     if len(body) > FORM_BYTES:
         return {}, b""
-    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=10_000)
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=FORM_FIELDS)
+    except ValueError:
+        return {}, b""
     return {name: values[-1] for name, values in fields.items()}, bytes(body)
 
 

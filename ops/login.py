@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import OrderedDict
 from html import escape
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -89,7 +90,7 @@ class Login:
         wanted = fields.get("next", "/")
         if is_cross_site(request.headers):
             return _page(403, wanted, "Log in on this page.")
-        address = request.client.host if request.client else ""
+        address = whence(request.client.host if request.client else "")
         wait = self._throttle.guess(address, time.monotonic())
         if wait:
             seconds = str(int(wait) + 1)
@@ -112,6 +113,15 @@ class Login:
         answer = RedirectResponse(LOGIN, 303)
         _set_cookie(answer, request.headers, "", 0)
         return answer
+
+
+def whence(address: str) -> str:
+    """Whose guess it is: of IPv6 the network, because who has one address there has them all."""
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((known, 64), strict=False)) if known.version == 6 else address
 
 
 def local_path(wanted: str) -> str:

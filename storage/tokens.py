@@ -20,6 +20,7 @@ Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)  # each may do what those before it may
 
 PREFIX = "hky_"  # tells scanners of leaked secrets, and people, what it is
+TAKEN = {"admin": "the token of HOOKYARD_ADMIN_TOKEN", "hookyard": "what happens by itself"}
 LONGEST = timedelta(days=3650)
 
 ADD = sa.text("""
@@ -104,6 +105,8 @@ def _check(name: str, role: str, expires: timedelta | None) -> None:
         parse_name(name)
     except ValueError as problem:
         raise Invalid(str(problem)) from problem
+    if name in TAKEN:
+        raise Invalid(f"name {name!r}: in the audit that is {TAKEN[name]}")
     if role not in ROLES:
         raise Invalid(f"role {role[:30]!r}: {', '.join(ROLES)} are allowed")
     if expires is not None and not timedelta(0) < expires <= LONGEST:

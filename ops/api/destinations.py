@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from ops.api.means import LIMIT, Admin, Cursor, Limit, Operator, UseMeans, cut, key_of, page
+from ops.api.means import LIMIT, Admin, Cursor, Limit, Operator, UseMeans, Viewer, cut, key_of, page
 from ops.api.shapes import (
     Destination,
     DestinationEdit,
@@ -29,7 +29,7 @@ router = APIRouter(tags=["destinations"])
 
 @router.get("/destinations", response_model=Page[Destination])
 async def list_destinations(means: UseMeans, limit: Limit = LIMIT, cursor: Cursor = None) -> Any:
-    """List the destinations, by name. Of a URL only the host is told; `show_destination` has it."""
+    """List the destinations, by name. Of a URL only the host is told."""
     (after,) = key_of(cursor, str) or ("",)
     vault = means.vault
     found = await means.desk.run(lambda connection: listed(connection, vault, after=after, limit=limit + 1))
@@ -53,12 +53,15 @@ async def add_destination(means: UseMeans, who: Admin, new: DestinationNew, resp
 
 
 @router.get("/destinations/{name}", response_model=DestinationShown)
-async def show_destination(means: UseMeans, name: str, response: Response) -> Any:
-    """Show a destination: its URL exactly as it is called, its policy, its breaker, who feeds it."""
+async def show_destination(means: UseMeans, who: Viewer, name: str, response: Response) -> Any:
+    """Show a destination: its policy, its breaker, who feeds it; to an admin its URL exactly as it is called.
+
+    Others are told the URL's host only: path and query may hold secrets.
+    """
     vault = means.vault
     found = await means.desk.run(lambda connection: shown(connection, vault, name))
     response.headers["etag"] = tag(found)
-    return found
+    return found if who.may("admin") else found | {"url": destinations.told_url(vault, found["url"])}
 
 
 @router.patch("/destinations/{name}", response_model=Destination)

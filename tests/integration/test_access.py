@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from ops.access import COOKIE
-from ops.login import FREE, LONGEST_WAIT_SECONDS, Throttle, local_path
+from ops.login import FREE, LONGEST_WAIT_SECONDS, Throttle, local_path, whence
 from storage import sessions, tokens
 from storage.errors import Conflict, Invalid, NotFound
 from tests.by_hand import Hand
@@ -59,7 +59,14 @@ def test_a_token_is_nowhere_in_the_database(hand: Hand) -> None:
 
 @pytest.mark.parametrize(
     ("name", "role", "expires"),
-    [("Ada", "viewer", None), ("ada", "root", None), ("ada", "viewer", timedelta(0)), ("ada", "viewer", timedelta.max)],
+    [
+        ("admin", "viewer", None),
+        ("hookyard", "viewer", None),
+        ("Ada", "viewer", None),
+        ("ada", "root", None),
+        ("ada", "viewer", timedelta(0)),
+        ("ada", "viewer", timedelta.max),
+    ],
 )
 def test_a_token_that_makes_no_sense_is_refused(hand: Hand, name: str, role: str, expires: timedelta | None) -> None:
     with pytest.raises(Invalid), hand.store.begin() as connection:
@@ -170,6 +177,25 @@ def test_each_wrong_token_doubles_the_wait_of_its_address_alone() -> None:
     assert waits[:4] == [2, 4, 8, 16]
     assert max(waits) == LONGEST_WAIT_SECONDS
     assert throttle.guess("198.51.100.8", now) == 0
+
+
+def test_who_has_an_ipv6_network_has_one_guess_for_all_of_it() -> None:
+    assert whence("2001:db8::1") == whence("2001:db8:0:0:ffff::2") != whence("2001:db8:0:1::1")
+    assert whence("198.51.100.7") != whence("198.51.100.8")
+
+
+async def test_a_form_of_a_thousand_fields_is_no_form(database_url: str) -> None:
+    async with running(database_url) as client:
+        for body in ("&a" * 30_000, "a" * 100_000):
+            answer = await client.post("/login", content=body)
+            assert answer.status_code == 401
+
+
+async def test_a_token_of_other_letters_lets_in_too(database_url: str) -> None:
+    async with running(database_url, admin_token="schlüssel-für-alle") as client:
+        bearer = "Bearer schlüssel-für-alle".encode()
+        assert (await client.get("/api/v1/me", headers={b"authorization": bearer})).status_code == 200
+        assert (await log_in(client, "schlüssel-für-alle")).status_code == 303
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,15 @@ async def test_what_is_sent_wrong_is_refused_and_nothing_secret_is_repeated(offi
     refused(await office.client.post("/api/v1/partners", content=b'"' + b"x" * 2_000_000), 413, "too_large")
 
 
+async def test_a_url_is_told_whole_to_those_only_who_may_change_it(office: Office) -> None:
+    await sent(office, "POST", "/destinations", {"name": "depot", "url": "https://depot.example/in?key=hush"})
+    whole = await got(office, "/destinations/depot")
+    answer = await office.client.get("/api/v1/destinations/depot", headers=office.bearer("operator"))
+    assert whole["url"] == "https://depot.example/in?key=hush"
+    assert answer.json()["url"].startswith("https://depot.example/… #")
+    assert "hush" not in (await office.client.get("/api/v1/audit")).text
+
+
 async def test_roles_stop_at_what_is_not_theirs(office: Office) -> None:
     office.hand.lane()
     viewer, operator = office.bearer("viewer"), office.bearer("operator")
