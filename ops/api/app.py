@@ -24,7 +24,7 @@ from ops.access import problem_response
 from ops.api import audit, bulk, destinations, events, history, partners, subscriptions, system, tokens
 from ops.api.bodies import Bounded
 from ops.api.means import Means, Refused
-from ops.api.once import LONGEST_KEY, Once
+from ops.api.once import ALLOWED, Once
 from ops.api.shapes import Problem
 from ops.cli.send import NotAccepted
 from ops.settings import WrongSetting
@@ -52,7 +52,7 @@ KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "The same request again under the same key, within a day, does nothing and gets the same answer.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
+    "schema": {"type": "string", "pattern": f"^{ALLOWED.pattern}$"},
 }
 REFUSED = {
     "description": "Refused; the document says why.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "idempotency-key"
-LONGEST_KEY = 200
+ALLOWED = re.compile("[!-~]{1,200}")
 KEPT = (b"content-type", b"location", b"etag")
 OTHER = Problem(422, "key_reused", "This Idempotency-Key was used for another request.")
 UNANSWERED = Problem(409, "in_progress", "The request under this Idempotency-Key goes on, or was cut off: look first.")
 UNAVAILABLE = Problem(503, "unavailable", "The database does not answer.")
-NO_KEY = Problem(422, "invalid", f"Idempotency-Key: 1 to {LONGEST_KEY} printable characters are allowed.")
+NO_KEY = Problem(422, "invalid", "Idempotency-Key: 1 to 200 printable ASCII characters without blanks are allowed.")
 
 
 class Once:
@@ -45,7 +46,7 @@ class Once:
         if scope["method"] != "POST" or text is None:
             await self._app(scope, receive, send)
             return
-        if not (0 < len(text) <= LONGEST_KEY and text.isprintable()):
+        if not ALLOWED.fullmatch(text):
             await problem_response(NO_KEY)(scope, receive, send)
             return
         try:
