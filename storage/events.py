@@ -294,19 +294,25 @@ def _deliveries_query(wanted: Filter, paged: bool) -> str:
     lanes = "l.destination_id = ANY (:destination_ids)"
     if wanted.partner_ids is not None:
         lanes += " AND l.partner_id = ANY (:partner_ids)"
+    same = "v.partner_id = e.partner_id AND v.seq = e.seq AND v.received_at = e.received_at"
+    typed = "" if wanted.pattern is None else f"JOIN events v ON {same}"  # else only what is listed is looked up
     return f"""
-    SELECT x.partner_id, x.seq, x.received_at, p.name, x.type, x.state, n.name, x.park_reason
-    FROM lanes l
-    JOIN partners p ON p.id = l.partner_id
-    JOIN destinations n ON n.id = l.destination_id
-    CROSS JOIN LATERAL (
-        SELECT e.partner_id, e.seq, e.received_at, v.type, e.state::text AS state, e.park_reason
-        FROM deliveries e
-        JOIN events v ON v.partner_id = e.partner_id AND v.seq = e.seq AND v.received_at = e.received_at
-        WHERE {" AND ".join(conditions)} ORDER BY e.seq DESC LIMIT :limit
-    ) x
-    WHERE {lanes}
-    ORDER BY x.received_at DESC, x.partner_id DESC, x.seq DESC, n.name LIMIT :limit
+    SELECT e.partner_id, e.seq, e.received_at, e.partner, v.type, e.state, e.destination, e.park_reason
+    FROM (
+        SELECT x.partner_id, x.seq, x.received_at, p.name AS partner, x.state, n.name AS destination, x.park_reason
+        FROM lanes l
+        JOIN partners p ON p.id = l.partner_id
+        JOIN destinations n ON n.id = l.destination_id
+        CROSS JOIN LATERAL (
+            SELECT e.partner_id, e.seq, e.received_at, e.state::text AS state, e.park_reason
+            FROM deliveries e {typed}
+            WHERE {" AND ".join(conditions)} ORDER BY e.seq DESC LIMIT :limit
+        ) x
+        WHERE {lanes}
+        ORDER BY x.received_at DESC, x.partner_id DESC, x.seq DESC, n.name LIMIT :limit
+    ) e
+    JOIN events v ON {same}
+    ORDER BY e.received_at DESC, e.partner_id DESC, e.seq DESC, e.destination
     """
 
 

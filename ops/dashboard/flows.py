@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ops.access import caller
 from ops.api import destinations, partners, system
 from ops.api.means import MOST
 from ops.dashboard.front import Front, asked
@@ -77,7 +78,7 @@ async def destination(front: Front, request: Request) -> Response:
     """One destination: its breaker and limits, its attempts, what waits and what is parked."""
     name = request.path_params["name"]
     told, backlogs, parked = await asyncio.gather(
-        destinations.show_destination(front.means, name, Response()),
+        destinations.show_destination(front.means, caller(request), name, Response()),
         system.backlog(front.means),
         front.means.desk.run(lambda connection: figures.parked_by_reason(connection, ids_named(connection, name))),
     )
