@@ -55,8 +55,7 @@ class People:
             self._replay,
             self._replay,
             self._discard,
-            self._subscribe_otherwise,
-            self._subscribe_otherwise,
+            *[self._subscribe_otherwise] * 4,
             self.release,
             self.release,
         )

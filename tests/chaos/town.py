@@ -42,7 +42,7 @@ DESTINATIONS = {
     "slow": Destination(),  # takes up to 100 ms
     "flaky": Destination(),  # 500 and 503 now and then
     "moody": Destination(),  # hangs or resets now and then
-    "lazy": Destination(timeout_seconds=4),  # takes longer than a lease
+    "lazy": Destination(timeout_seconds=5.5),  # takes longer than a lease
     "narrow": Destination(concurrency=2),  # takes fewer at once than it has lanes
     "gusty": Destination(),  # down for seconds on end: its breaker opens
     "picky": Destination(("--max-attempts", str(PICKY_ATTEMPTS), "--park-on", str(REJECTED))),  # rejects some events
@@ -70,10 +70,10 @@ PARTNERS = {
     "crisp": Partner(12),
     "dune": Partner(14, at_once=4),
     "echo": Partner(8, insists=False),
-    "fern": Partner(0.15),
-    "gull": Partner(0.15),
-    "hawk": Partner(0.15),
-    "jade": Partner(0.15),
+    "fern": Partner(0.25),
+    "gull": Partner(0.25),
+    "hawk": Partner(0.25),
+    "jade": Partner(0.25),
     "kite": Partner(10),
     "lark": Partner(5),
     "iris": Partner(24, at_once=8, burst=15),  # more at a time than is dispatched at once
@@ -131,12 +131,12 @@ def behaviours(dice: random.Random, gusts: Gusts) -> dict[str, Behaviour]:
     return {
         "/ledger": fine,
         "/ledger/": fine,  # its other address
-        "/varied": lambda _: Say(200, dice.uniform(0, 0.03)),
+        "/varied": lambda _: Say(200, dice.uniform(0, 0.2)),  # so that some wait when its order is changed
         f"/{HOLDING}": lambda arrival: Say(_careful_status(arrival)),
         "/free": lambda _: Say(200, dice.uniform(0, 0.05)),
         "/keyed": lambda _: Say(200, dice.uniform(0, 0.05)),
         "/slow": lambda _: Say(200, dice.uniform(0, 0.1)),
-        "/lazy": lambda _: Say(200, dice.uniform(2.2, 3.5)),
+        "/lazy": lambda _: Say(200, dice.uniform(2.5, 5)),
         "/narrow": lambda _: Say(200, dice.uniform(0.005, 0.04)),
         "/flaky": lambda _: Say(dice.choices((200, 500, 503), (90, 7, 3))[0]),
         "/moody": lambda _: dice.choices((Say(200), None, RESET), (92, 3, 5))[0],
