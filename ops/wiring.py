@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import hashlib
 import os
 import signal
 import socket
@@ -106,6 +107,7 @@ def run_worker(settings: Settings) -> None:
         lease=timedelta(seconds=settings.lease_seconds),
         name=name(settings, "worker"),
         drain_seconds=max(1.0, settings.drain_seconds - SETTLE_SECONDS),
+        predecessors=f"{_place(settings, 'worker')}:" if settings.slot else None,
     )
     registry = CollectorRegistry()
     worker = Worker(
@@ -169,7 +171,15 @@ def run_ops(settings: Settings) -> None:
 
 def name(settings: Settings, role: str) -> str:
     """What this process is called in leases and logs."""
-    return f"{socket.gethostname()}:{settings.slot or role}:{os.getpid()}"
+    return f"{_place(settings, role)}:{os.getpid()}"
+
+
+def _place(settings: Settings, role: str) -> str:
+    """Where the process runs; under `up`, that its slot is filled by one process at a time."""
+    if not settings.slot:
+        return f"{socket.gethostname()}:{role}"
+    data = hashlib.sha256(str(settings.data_dir.resolve()).encode()).hexdigest()[:6]
+    return f"{socket.gethostname()}:{settings.slot}@{data}"
 
 
 def _log(settings: Settings, role: str) -> None:

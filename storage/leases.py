@@ -16,13 +16,15 @@ class Lease:
     living: int
 
 
-async def tend(connection: Connection, token: UUID, name: str, span: timedelta, *, first: bool = True) -> Lease:
+async def tend(
+    connection: Connection, token: UUID, name: str, span: timedelta, *, first: bool = True, dead: str | None = None
+) -> Lease:
     """The lease is kept for another span and free shards taken up to the fair share; only a `first` call makes one.
 
-    Raises: LeaseLost, StorageUnavailable.
+    Leases of workers whose names begin with `dead` end with it: their processes are known to be gone. Raises: LeaseLost, StorageUnavailable.
     """
     ((shards, epochs, share, living),) = await connection.fetch(
-        "SELECT * FROM tend_lease(%s, %s, %s, %s)", (token, name, span, first)
+        "SELECT * FROM tend_lease(%s, %s, %s, %s, %s)", (token, name, span, first, dead)
     )
     return Lease(dict(zip(shards or (), epochs or (), strict=True)), share, living)
 

@@ -38,6 +38,7 @@ class WorkerConfig:
     lease: timedelta
     name: str
     drain_seconds: float = DRAIN_SECONDS
+    predecessors: str | None = None  # how the names of earlier processes of this slot begin: they are gone
 
 
 class Worker:
@@ -115,6 +116,7 @@ class Worker:
             Means(
                 config.database_url,
                 config.name,
+                config.predecessors,
                 config.lease,
                 self._configuration,
                 listener,

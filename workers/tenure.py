@@ -57,6 +57,7 @@ class Means:
 
     database_url: str
     name: str
+    predecessors: str | None  # how the names of workers begin whose processes are gone
     lease: timedelta
     configuration: Configuration
     listener: Listener
@@ -197,7 +198,10 @@ class Tenure:
     async def _tend(self) -> None:
         asked_at = boot_seconds()
         means = self._means
-        lease = await leases.tend(self._lease, self.token, means.name, means.lease, first=not self._lease_ends)
+        first = not self._lease_ends
+        lease = await leases.tend(
+            self._lease, self.token, means.name, means.lease, first=first, dead=means.predecessors
+        )
         self._lease_ends = asked_at + means.lease.total_seconds()
         self.living = lease.living
         gained = [shard for shard in lease.epochs if shard not in self.epochs]

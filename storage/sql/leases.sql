@@ -6,13 +6,17 @@
 -- Raises HY001 if this worker was fenced: whatever it held is somebody else's now. Only its first call makes a lease, so
 -- that a token which was forgotten after its end does not come back.
 CREATE OR REPLACE FUNCTION tend_lease(
-    p_token uuid, p_name text, p_lease interval, p_first boolean, OUT shards int[], OUT epochs bigint[], OUT share int, OUT living int
+    p_token uuid, p_name text, p_lease interval, p_first boolean, p_dead text,
+    OUT shards int[], OUT epochs bigint[], OUT share int, OUT living int
 ) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(4046128); -- one at a time: each locks its own row and then those of the late
     IF p_first THEN
         INSERT INTO workers (token, name, expires_at) VALUES (p_token, p_name, clock_timestamp() + p_lease)
         ON CONFLICT (token) DO NOTHING; -- sent again after an answer that was lost
+        -- Who is known to be dead need not be waited for: an earlier process of this slot of `hookyard up`.
+        UPDATE workers w SET expires_at = clock_timestamp() - interval '1 ms'
+        WHERE starts_with(w.name, p_dead) AND w.token <> p_token AND NOT w.fenced;
     END IF;
     UPDATE workers SET expires_at = clock_timestamp() + p_lease WHERE token = p_token AND NOT fenced;
     IF NOT FOUND THEN

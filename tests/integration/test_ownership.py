@@ -91,6 +91,22 @@ async def test_workers_share_fairly_as_they_come_and_go(pipeline: Pipeline) -> N
         assert overlaps(mine) == []
 
 
+async def test_a_dead_process_is_not_waited_for_by_the_next_one_in_its_place(pipeline: Pipeline) -> None:
+    shop = pipeline.lane()
+    first = pipeline.start_worker("here:worker-0:17", lease=timedelta(minutes=5))
+    other = pipeline.start_worker("here:worker-1:18", lease=timedelta(minutes=5))
+    await until(lambda: owned(first) == owned(other) == 32)
+    await kill(first)
+
+    second = pipeline.start_worker("here:worker-0:19", lease=timedelta(minutes=5), predecessors="here:worker-0:")
+    await until(lambda: owned(second) == 32)
+    await pipeline.post(shop)
+    await pipeline.settled()
+
+    assert owned(other) == 32
+    assert pipeline.sink.sequences() == [1]
+
+
 async def test_a_graceful_hand_over_delivers_nothing_twice(pipeline: Pipeline) -> None:
     shops = [pipeline.partner(f"shop-{n}") for n in range(8)]
     pipeline.destination()
