@@ -21,7 +21,9 @@ async def tend(
 ) -> Lease:
     """The lease is kept for another span and free shards taken up to the fair share; only a `first` call makes one.
 
-    Leases of workers whose names begin with `dead` end with it: their processes are known to be gone. Raises: LeaseLost, StorageUnavailable.
+    Leases of workers whose names begin with `dead` end with it: their processes are known to be gone.
+
+    Raises: LeaseLost, StorageUnavailable.
     """
     ((shards, epochs, share, living),) = await connection.fetch(
         "SELECT * FROM tend_lease(%s, %s, %s, %s, %s)", (token, name, span, first, dead)
