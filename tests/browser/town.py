@@ -52,6 +52,10 @@ class Town:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.product.ops_port}"
 
+    @property
+    def edge(self) -> str:
+        return f"http://127.0.0.1:{self.product.ingest_port}/in"
+
     def rows(self, statement: str, **values: Any) -> list[Any]:
         with self.store.begin() as connection:
             result = connection.execute(sa.text(statement), values)
@@ -64,8 +68,8 @@ class Town:
     def post(self, partner: str, kind: str = "order.paid", **members: Any) -> str:
         """The id of an event that was accepted."""
         body = json.dumps({"type": kind, **members}, indent=1)
-        url = f"http://127.0.0.1:{self.product.ingest_port}/in/{partner}"
-        answer = httpx.post(url, content=body, headers={"content-type": "application/json", "x-sent-by": HOSTILE})
+        headers = {"content-type": "application/json", "x-sent-by": HOSTILE}
+        answer = httpx.post(f"{self.edge}/{partner}", content=body, headers=headers)
         assert answer.status_code == 202, answer.text
         return str(answer.json()["event"])
 
@@ -85,6 +89,11 @@ class Town:
 def eventually(condition: Callable[[], object]) -> None:
     """The condition holds before long."""
     until(condition, 30, lambda: "it never came to hold")
+
+
+def is_known(url: str) -> bool:
+    """Whether ingest has heard of a partner: only then a body can be too large for it."""
+    return httpx.post(url, content=b"x" * (2 << 20)).status_code == 413
 
 
 def receiver(answers: dict[str, tuple[int, str]]) -> ThreadingHTTPServer:
@@ -125,6 +134,7 @@ def settle(product: Product, answers: dict[str, tuple[int, str]], port: int) -> 
                 url = f"http://127.0.0.1:{port}/{destination}"
                 town.ask("POST", "/destinations", name=destination, url=url, retry_base="1s", **options)
             town.ask("PUT", f"/subscriptions/{partner}/{destination}", order="partner")
+    eventually(lambda: all(is_known(f"{town.edge}/{partner}") for partner in lanes))
     events = [town.post("shop", n=n, customer="Ada") for n in range(3)]
     for n in range(12):
         town.post("bank", "transfer.booked", amount=n)
