@@ -161,14 +161,17 @@ def unnamed(page: Page) -> list[str]:
 @pytest.mark.skipif("PICTURES" not in os.environ, reason="PICTURES=1 takes the screenshots of docs/screenshots anew")
 def test_pictures_are_taken(opened: Open, town: Town) -> None:
     event = town.ask("GET", "/events?partner=shop&type=order.paid")["items"][-1]["id"]
-    shots: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("overview", "/", {"color_scheme": "light"}),
-        ("overview-dark", "/", {"color_scheme": "dark"}),
-        ("destination-dark", "/destinations/ledger", {"color_scheme": "dark"}),
-        ("event", f"/events/{event}", {}),
-        ("phone", "/", {"viewport": {"width": 390, "height": 844}}),
+    drawn = ".chart canvas"
+    shots: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+        ("overview", "/", "[data-spark=bank] canvas", {"color_scheme": "light"}),
+        ("overview-dark", "/", "[data-spark=bank] canvas", {"color_scheme": "dark"}),
+        ("destination-dark", "/destinations/ledger", drawn, {"color_scheme": "dark"}),
+        ("event", f"/events/{event}", "pre.body", {}),
+        ("phone", "/", "[data-spark=bank] canvas", {"viewport": {"width": 390, "height": 844}}),
     )
-    for name, path, options in shots:
+    for name, path, there, options in shots:
         page = opened(path, **options)
-        page.wait_for_load_state("load")
+        expect(page.locator(there).first).to_be_visible()
+        if path == "/":
+            expect(page.locator("#figures")).not_to_contain_text("no data")
         page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
