@@ -161,11 +161,10 @@ def unnamed(page: Page) -> list[str]:
 @pytest.mark.skipif("PICTURES" not in os.environ, reason="PICTURES=1 takes the screenshots of docs/screenshots anew")
 def test_pictures_are_taken(opened: Open, town: Town) -> None:
     event = town.ask("GET", "/events?partner=shop&type=order.paid")["items"][-1]["id"]
-    drawn = ".chart canvas"
     shots: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         ("overview", "/", "[data-spark=bank] canvas", {"color_scheme": "light"}),
         ("overview-dark", "/", "[data-spark=bank] canvas", {"color_scheme": "dark"}),
-        ("destination-dark", "/destinations/ledger", drawn, {"color_scheme": "dark"}),
+        ("destination-dark", "/destinations/ledger", ".chart canvas", {"color_scheme": "dark"}),
         ("event", f"/events/{event}", "pre.body", {}),
         ("phone", "/", "[data-spark=bank] canvas", {"viewport": {"width": 390, "height": 844}}),
     )

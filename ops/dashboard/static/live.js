@@ -1,6 +1,7 @@
-// The page is fetched again every second, and what has changed in its live regions is taken over in place.
+// The page is fetched again every second, or as seldom as it says it is worth, and what has changed in its live regions
+// is taken over in place.
 
-const EVERY_MS = 1000;
+const EVERY_MS = Number(document.querySelector("[data-every-ms]")?.dataset.everyMs ?? 1000);
 const PATIENCE_MS = 10000;
 const regions = () => [...document.querySelectorAll("[data-live]")];
 const stale = document.getElementById("stale");
