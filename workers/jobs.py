@@ -267,9 +267,12 @@ def rq_on(redis_url: str) -> Iterator[tuple[Queue, Any]]:
     os.environ.setdefault("RQ_KEY_PREFIX", KEYS)  # rq reads it when it is imported, and nowhere else
     from redis import Redis
     from rq import Queue
+    from rq.defaults import RQ_KEY_PREFIX
     from rq.serializers import JSONSerializer
     from rq.worker import SimpleWorker
 
+    if os.environ["RQ_KEY_PREFIX"] != RQ_KEY_PREFIX:
+        raise RuntimeError(f"rq was imported before its keys were named: it uses {RQ_KEY_PREFIX!r}")
     with Redis.from_url(redis_url, socket_connect_timeout=CONNECT_SECONDS, retry=None) as connection:
         queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
         yield (

@@ -19,13 +19,6 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from redis import Redis
 from rq import Queue
 
-TABLE = """
-CREATE TABLE webhooks (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, partner text NOT NULL, webhook_id text NOT NULL,
-    headers jsonb NOT NULL, body bytea NOT NULL, state text NOT NULL DEFAULT 'queued',
-    received_at timestamptz NOT NULL DEFAULT now(), delivered_at timestamptz, UNIQUE (partner, webhook_id)
-)
-"""
 INSERT = sa.text("""
 INSERT INTO webhooks (partner, webhook_id, headers, body) VALUES (:partner, :webhook_id, :headers, :body)
 ON CONFLICT DO NOTHING RETURNING id

@@ -8,7 +8,7 @@ import httpx
 import psycopg
 
 from bench import cpu
-from bench.baselines.app import TABLE
+from bench.baselines import TABLE
 from bench.helper import Helper
 from bench.measure import counted, milliseconds
 from bench.stage import SECRET, Stage, stage
