@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from ops.api.events import Since, Until, moment
 from ops.api.means import LIMIT, Cursor, Limit, UseMeans, cut, key_of, page
 from ops.api.shapes import AuditEntry, Page
-from ops.cli.backlog import audit_document, meant
+from ops.cli.audit import audit_document, meant
 from storage import audit
 
 router = APIRouter(tags=["audit"])

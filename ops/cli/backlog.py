@@ -1,6 +1,5 @@
-"""`hookyard backlog`, `hookyard audit`: what waits and why; who did what."""
+"""`hookyard backlog`: what waits, and why."""
 
-import json as codec
 import sys
 import time
 from collections import deque
@@ -8,23 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ops.cli.options import RANGE, Json, Since, Until, wrong
+from ops.cli.options import Json
 from ops.cli.output import age, instant, print_json, print_table
 from ops.cli.session import session
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import sqlalchemy as sa
-
-    from storage.audit import Entry
     from storage.backlog import Backlog, Lane
 
 app = typer.Typer()
 
 REFRESH_SECONDS = 2.0
 WINDOW = 30  # refreshes over which a slope is measured: a minute
-AUDIT_LIMIT = 100
 COLUMNS = (
     "PARTNER",
     "DESTINATION",
@@ -80,65 +75,6 @@ def backlog(
             if not watch:
                 return
             time.sleep(REFRESH_SECONDS)
-
-
-@app.command("audit", epilog=RANGE, short_help="Show who did what, and when.")
-def audit(
-    subject: Annotated[
-        str | None,
-        typer.Option("--subject", metavar="NAME", help="Only of this event, partner, destination or replay (rpl_1)."),
-    ] = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 100000.")] = AUDIT_LIMIT,
-    json: Json = False,
-) -> None:
-    """Show who did what to which event, partner or destination, and when; the newest first."""
-    from storage import audit as books
-
-    if not 1 <= limit <= 100_000:
-        raise wrong(f"{limit}: 1 to 100000 are allowed", "--limit")
-    with session() as now, now.store.begin() as connection:
-        about = {} if subject is None else meant(connection, subject)
-        found = books.entries(connection, limit=limit, since=since, until=until, **about)
-    if json:
-        print_json([audit_document(entry) for entry in found])
-        return
-    rows = [(e.at, e.actor, e.action, e.subject, _details(e.details)) for e in found]
-    nothing = "nothing matches" if subject or since or until else "nothing was done yet"
-    print_table(("AT", "ACTOR", "ACTION", "SUBJECT", "DETAILS"), rows, nothing, spare=("ACTOR",), flow="DETAILS")
-
-
-def audit_document(entry: "Entry") -> dict[str, Any]:
-    """A row of the audit for a program."""
-    return {
-        "at": instant(entry.at),
-        "actor": entry.actor,
-        "action": entry.action,
-        "subject": entry.subject,
-        "details": entry.details,
-    }
-
-
-def meant(connection: "sa.Connection", subject: str) -> dict[str, Any]:
-    """What a subject, as people write it, means to the audit. Raises: NotFound for what there never was."""
-    from domain.events import event_id
-    from domain.values import is_name, shown
-    from storage import events, names, requests
-    from storage.errors import NotFound
-
-    if requests.is_name(subject):
-        if not requests.exists(connection, subject):
-            raise NotFound(f"no replay, discard or backfill {subject}")
-        return {"request": subject}
-    if subject.startswith("evt_") or "/" in subject:
-        place = events.locate(connection, subject)
-        return {"subject": event_id(place.partner_id, place.sequence, place.received_at)}
-    if not is_name(subject):
-        return {"subject": subject}
-    if not names.is_known(connection, subject):
-        raise NotFound(f"no partner, destination, event or replay {shown(subject)}")
-    return {"name": subject}
 
 
 def document(partner: "Backlog", slope: float | None) -> dict[str, Any]:
@@ -198,15 +134,3 @@ def _lane(lane: "Lane") -> dict[str, Any]:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(max(0.0, seconds), 3)
-
-
-def _details(details: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_written(value)}" for name, value in details.items())
-
-
-def _written(value: Any) -> str:
-    """A detail as people write it: lists by commas, text with blanks in quotes."""
-    if isinstance(value, list):
-        return ",".join(map(str, value)) or "none"
-    text = str(value)
-    return codec.dumps(text, ensure_ascii=False) if " " in text else text

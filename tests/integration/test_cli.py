@@ -471,6 +471,21 @@ def test_the_audit_of_a_request_says_how_far_it_came_and_is_found_by_what_it_con
     assert "nothing matches" in ok(cli("audit", "--subject", "something else")).out
 
 
+def test_the_audit_is_narrowed_by_who_did_what(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok(cli("partner", "add", "shop"))
+    monkeypatch.setenv("HOOKYARD_ACTOR", "bob")
+    ok(cli("partner", "add", "mill"))
+    ok(cli("partner", "pause", "shop"))
+
+    def found(*filters: str) -> list[tuple[str, str]]:
+        return [(row["action"], row["subject"]) for row in ok(cli("audit", *filters, "--json")).json()]
+
+    assert found("--actor", "ada") == [("partner add", "shop")]
+    assert found("--action", "partner add") == [("partner add", "mill"), ("partner add", "shop")]
+    assert found("--actor", "bob", "--action", "partner add", "--since", "1h") == [("partner add", "mill")]
+    assert "nothing matches" in ok(cli("audit", "--actor", "eve")).out
+
+
 def test_a_filter_takes_a_name_as_a_whole(cli: Cli) -> None:
     for name in ("a", "a-b", "b"):
         ok(cli("partner", "add", name))

@@ -21,7 +21,8 @@ from domain.sources import parse_source, read
 from domain.verification import VERIFIED, Posting, Scheme, chosen_options, schemes
 from domain.version import VERSION
 from ops.cli import options, output, run, send
-from ops.cli.backlog import Slopes, _details
+from ops.cli.audit import _details
+from ops.cli.backlog import Slopes
 from ops.cli.errors import verdict
 from ops.settings import Bind
 from storage.errors import Conflict, Invalid
