@@ -49,12 +49,13 @@ def test_the_overview_is_fresh_without_being_loaded_again(opened: Open, town: To
     assert page.evaluate("window.loadedOnce")
 
 
-def test_where_nothing_was_measured_it_says_no_data_and_not_zero(opened: Open) -> None:
-    page = opened("/partners/printer")
+def test_where_nothing_was_measured_it_says_no_data_and_not_zero(opened: Open, town: Town) -> None:
+    town.ask("POST", "/partners", name="newcomer", verify="none")
+    page = opened("/partners/newcomer")
 
     expect(page.locator(".chart", has_text="Refused, by reason")).to_contain_text("no data")
     page.goto("/")
-    expect(page.locator("#spark-printer")).to_have_js_property("childElementCount", 0)
+    expect(page.locator("#spark-newcomer")).to_have_js_property("childElementCount", 0)
 
 
 def test_what_comes_from_outside_is_shown_as_text_and_never_runs(opened: Open, town: Town) -> None:
