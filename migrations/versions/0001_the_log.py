@@ -208,8 +208,11 @@ CREATE TABLE attempts (
     note text,                                           -- e.g. headers that could not be passed on
     answer bytea,                                        -- the first bytes
     replay_id bigint,
+    recorded_at timestamptz NOT NULL DEFAULT now(),      -- by the database's clock: people watch them in this order
     PRIMARY KEY (partner_id, destination_id, seq, number, received_at)
 ) PARTITION BY RANGE (received_at);
+-- Rows stand nearly in this order anyway: a few bytes per 16 pages, where a B-tree would cost every attempt.
+CREATE INDEX attempts_recorded ON attempts USING brin (recorded_at) WITH (pages_per_range = 16, autosummarize = on);
 
 -- For lanes ordered by key: what came before with the same key. Nothing in it ever changes, so updates stay HOT.
 CREATE INDEX deliveries_key ON deliveries (partner_id, destination_id, lane_key, seq, received_at) WHERE lane_key <> 0;

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from domain.version import VERSION
-from ops.cli import audit, backlog, destination, event, partner, processes, replay, send, subscription, token
+from ops.cli import audit, backlog, destination, event, partner, processes, replay, send, subscription, tail, token
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +40,7 @@ app.add_typer(event.app, name="event")
 app.add_typer(event.top)
 app.add_typer(replay.app)
 app.add_typer(backlog.app)
+app.add_typer(tail.app)
 app.add_typer(audit.app)
 app.add_typer(token.app, name="token")
 app.add_typer(processes.app)

@@ -204,11 +204,12 @@ def _delivery(delivery: "Delivery") -> dict[str, Any]:
         "state": delivery.state,
         "park_reason": delivery.park_reason,
         "next_attempt_at": instant(delivery.next_attempt_at),
-        "attempts": [_attempt(attempt) for attempt in delivery.attempts],
+        "attempts": [attempt_document(attempt) for attempt in delivery.attempts],
     }
 
 
-def _attempt(attempt: "Attempt") -> dict[str, Any]:
+def attempt_document(attempt: "Attempt") -> dict[str, Any]:
+    """An attempt for a program."""
     from storage.requests import name_of
 
     return {

@@ -59,6 +59,35 @@ def print_table(
     print("\n".join(line.rstrip() for line in lines))
 
 
+class Columns:
+    """Lines of a table that has no end: a column is as wide as it was told, and wider from the first cell that is."""
+
+    def __init__(self, columns: Mapping[str, int]) -> None:
+        self._widths = dict(columns)
+
+    def head(self) -> None:
+        """The names of the columns are printed."""
+        self.line(list(self._widths))
+
+    def line(self, cells: Sequence[object]) -> None:
+        """A line is printed; on a terminal no longer than that is wide."""
+        told = []
+        for name, value in zip(self._widths, cells, strict=True):
+            text = shown(value)
+            self._widths[name] = max(self._widths[name], _cells(text)) if name != [*self._widths][-1] else 0
+            told.append(_padded(text, self._widths[name], isinstance(value, int)))
+        print(_cut((" " * GAP).join(told).rstrip()))
+
+
+def _cut(text: str) -> str:
+    if not sys.stdout.isatty():
+        return text
+    from rich.cells import cell_len, set_cell_size
+
+    room = shutil.get_terminal_size().columns
+    return text if cell_len(text) <= room else set_cell_size(text, room - 1) + "…"
+
+
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
     """Each row on one line, however long."""
     table = [columns, *rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import subprocess
@@ -18,8 +17,7 @@ import pytest
 
 from ops.cli import run
 from tests.by_hand import URL, Hand
-
-KEY = "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="  # 32 times k, as the hand's vault
+from tests.typed import KEY, ROOT, environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -651,24 +649,10 @@ def test_output_that_cannot_be_written_is_told_in_one_line(
     assert full.stderr == b"hookyard: the output cannot be written: No space left on device\n"
 
 
-ROOT = Path(__file__).parents[2]
-
-
 def children_cpu_seconds() -> float:
     """Of the processes that were started here and have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def environment(database_url: str, folder: Path) -> dict[str, str]:
-    own = {
-        "DATABASE_URL": database_url,
-        "REDIS_URL": "redis://127.0.0.1:1/0",
-        "MASTER_KEY": KEY,
-        "DATA_DIR": str(folder),
-    }
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOOKYARD_")}
-    return kept | {f"HOOKYARD_{name}": value for name, value in own.items()}
 
 
 def shell(argv: list[str], database_url: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
